@@ -1,4 +1,4 @@
-"""The frames of captured topics, for tests."""
+"""The frames of captured topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulsar_meta.stores.registry import open_store
 
 
 def fail(error: PulsarMetaError) -> None:
-    """A teller that takes nothing."""
+    """A listener that fails the test at the first error."""
     raise error
 
 
@@ -20,7 +20,7 @@ def frames_of(folder: Path, topic: str) -> list[bytes]:
     """Return the frames of a topic in the capture at `folder`, in reading order."""
     entries = [f"bookie-disk:{folder}/bookie0"]
     with open_store(f"rocksdb:{folder}/rocksdb") as store, open_entries(entries) as source:
-        found = read_entries(
+        entries = read_entries(
             ((choice, Limits()) for choice in choose([topic], store, source, fail)), source, store, fail
         )
-        return [bytes(entry.data) for entry, _ in found]
+        return [bytes(entry.data) for entry, _ in entries]

@@ -1,4 +1,4 @@
-"""Spark is chosen for what is there to be read, not for what a record claims."""
+"""The engine is chosen by the entries that exist, not by those that a record claims."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pulsar_meta.jobs.topics.topic import Ledger
 MANY = engine.WORTH_SPARK_ENTRIES
 
 
-class Holding(BaseSource):
-    """Ledgers of which only the last entries are known; the one without is damaged."""
+class LastEntriesSource(BaseSource):
+    """A source that knows only the last entries of ledgers. A ledger without one is damaged."""
 
-    url = "held"
+    url = "memory:"
 
     def __init__(self, last: dict[int, int | None]) -> None:
         self.last = last
-        self.asked = 0
+        self.requests = 0
 
     def last_entry(self, ledger_id: int) -> int | None:
-        self.asked += 1
+        self.requests += 1
         if ledger_id not in self.last:
             raise DecodeError("damaged")
         return self.last[ledger_id]
@@ -47,7 +47,7 @@ def test_a_claim_of_many_entries_does_not_start_spark(capture: Callable[[str], P
 
 
 @pytest.mark.parametrize(
-    ("claimed", "held", "chosen"),
+    ("claimed", "existing", "chosen"),
     [
         ({1: MANY - 1}, {1: MANY * 2}, "local"),
         ({1: MANY}, {1: MANY - 1}, "spark"),
@@ -58,18 +58,21 @@ def test_a_claim_of_many_entries_does_not_start_spark(capture: Callable[[str], P
         ({1: None}, {1: MANY}, "local"),
     ],
 )
-def test_what_is_held_counts(
-    claimed: dict[int, int | None], held: dict[int, int | None], chosen: str
+def test_existing_entries_choose_the_engine(
+    claimed: dict[int, int | None], existing: dict[int, int | None], chosen: str
 ) -> None:
     ledgers = [Ledger(ledger_id, entries) for ledger_id, entries in claimed.items()]
-    assert choose_engine_to_read("auto", ledgers, Holding(held))[0] == chosen
+    assert choose_engine_to_read("auto", ledgers, LastEntriesSource(existing))[0] == chosen
     counted = sum(ledger.entries or 0 for ledger in ledgers)
-    assert choose_engine_to_read("auto", iter(ledgers), Holding(held), entries=counted)[0] == chosen
+    assert (
+        choose_engine_to_read("auto", iter(ledgers), LastEntriesSource(existing), entries=counted)[0]
+        == chosen
+    )
 
 
-def test_the_source_is_asked_only_where_much_is_claimed() -> None:
-    source = Holding({1: 5})
+def test_the_source_is_asked_only_if_many_entries_are_claimed() -> None:
+    source = LastEntriesSource({1: 5})
     choose_engine_to_read("auto", [Ledger(1, 6)], source)
     assert choose_engine_to_read("auto", [Ledger(1, MANY)], source, "local[2]")[0] == "spark"
     assert choose_engine_to_read("local", [Ledger(1, MANY)], source)[0] == "local"
-    assert source.asked == 0
+    assert source.requests == 0

@@ -1,4 +1,4 @@
-"""Columns of ledgers are what reading their entries one by one says."""
+"""Columns of ledgers equal the entries read one by one."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def by_entry(source: EntrySource, ledger: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", ["pulsar-4.2.4-3bookies", "pulsar-4.2.4-killed", "pulsar-2.8.2"])
-def test_every_ledger_of_a_bookies_disk(capture: Callable[[str], Path], name: str) -> None:
+def test_every_ledger_of_a_disk_has_the_same_columns(capture: Callable[[str], Path], name: str) -> None:
     with open_entries([f"bookie-disk:{capture(name)}"]) as source:
         for ledger in source.ledgers():
             assert by_columns(source, ledger) == by_entry(source, ledger)
 
 
-def test_entries_that_come_one_by_one(capture: Callable[[str], Path], tmp_path: Path) -> None:
+def test_entries_without_blocks_have_the_same_columns(capture: Callable[[str], Path], tmp_path: Path) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.0.7')}"]) as disk:
-        ledger = max(disk.ledgers(), key=lambda one: disk.last_entry(one) or 0)
+        ledger = max(disk.ledgers(), key=lambda ledger_id: disk.last_entry(ledger_id) or 0)
         frames = [bytes(entry.data)[36:] for entry in disk.read_many(ledger)]
         data, index = offloaded(frames, 1 << 20)
         (tmp_path / f"{UUID}-ledger-{ledger}").write_bytes(data)
@@ -60,7 +60,7 @@ def test_entries_that_come_one_by_one(capture: Callable[[str], Path], tmp_path: 
             assert by_columns(joined, ledger) == by_entry(joined, ledger)
 
 
-def test_an_index_that_points_elsewhere_is_a_broken_row(
+def test_an_index_that_points_nowhere_gives_broken_rows(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "bookie"
@@ -72,13 +72,13 @@ def test_an_index_that_points_elsewhere_is_a_broken_row(
     with open_entries([f"bookie-disk:{folder}"]) as source:
         rows = [row for ledger in source.ledgers() for row in by_columns(source, ledger)]
     broken = [row for row in rows if row["broken"] and row["size"] is None]
-    whole = [row for row in rows if not row["broken"]]
+    intact = [row for row in rows if not row["broken"]]
     assert len(broken) > 100
-    assert len(whole) > 100
+    assert len(intact) > 100
     assert all(row["entry_id"] is not None for row in broken)
 
 
-def test_an_entry_that_is_broken_wherever_it_is_is_a_broken_row_and_the_others_are_read() -> None:
+def test_a_broken_entry_is_a_broken_row_and_the_others_are_read() -> None:
     frame = encode_frame(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload")
     lost = {3: DecodeError("broken"), 5: NotFoundError("gone")}
     source = Worn(10, lost, lambda entry_id: encode_bookie_entry(7, entry_id, entry_id - 1, 0, frame))

@@ -1,4 +1,4 @@
-"""Which Java would run Spark, and why none does."""
+"""Which Java would run Spark, and the reasons why none can."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write_java(folder: Path, prints: str, mode: int = 0o755) -> Path:
 
 
 @pytest.mark.parametrize("variable", ["JAVA_HOME", "PATH"])
-def test_one_that_may_not_be_executed_counts_as_none(
+def test_a_java_that_cannot_be_executed_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     java = write_java(tmp_path, 'openjdk version "17.0.1"', 0o644)
@@ -43,7 +43,7 @@ def test_one_that_may_not_be_executed_counts_as_none(
         ("Segmentation fault", "does not run"),
     ],
 )
-def test_its_version_decides(
+def test_the_version_of_java_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str, expected: str | None
 ) -> None:
     write_java(tmp_path, prints)
@@ -52,6 +52,6 @@ def test_its_version_decides(
     assert missing is None if expected is None else expected in str(missing)
 
 
-def test_a_folder_that_may_not_be_read_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_folder_has_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/proc/1/root/nowhere")
     assert java_command() is None

@@ -1,4 +1,4 @@
-"""The rule of issue #16680, its printed condition and its rejected alternative."""
+"""The batching rule of issue #16680, its condition as printed there, and its rejected alternative."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pulsar_meta.jobs.batches.batching import (
 
 
 def sent(*regions: str | None, **options: Any) -> list[Outgoing]:
-    """Return a message for each region (None: without the property), 10 bytes each."""
+    """Return a message of 10 bytes for each region; None is a message without the property."""
     return [
         Outgoing(number, {} if region is None else {"region": region}, 10, **options)
         for number, region in enumerate(regions)
@@ -46,11 +46,11 @@ def test_only_messages_with_the_same_values_share_a_batch() -> None:
     assert breaks.keys == {"region": 3}
 
 
-def test_absent_is_not_empty() -> None:
+def test_an_absent_value_is_not_an_empty_one() -> None:
     assert batched(sent(None, ""), BY_REGION)[0] == [[0], [1]]
 
 
-def test_each_key_that_differs_is_counted() -> None:
+def test_each_differing_key_is_counted() -> None:
     messages = [
         Outgoing(0, {"a": "1", "b": "1"}, 1),
         Outgoing(1, {"a": "2", "b": "1"}, 1),
@@ -70,11 +70,11 @@ def test_each_key_that_differs_is_counted() -> None:
         ({"flush": True}, {}, [[0], [1], [2], [3], [4]], "flush"),
     ],
 )
-def test_what_else_ends_a_batch(
+def test_limits_end_a_batch(
     options: dict[str, Any], limits: dict[str, Any], numbers: list[list[int]], reason: str
 ) -> None:
-    found, breaks, _ = batched(sent(*["eu"] * 5, **options), Batching(("region",), **limits))
-    assert found == numbers
+    batches, breaks, _ = batched(sent(*["eu"] * 5, **options), Batching(("region",), **limits))
+    assert batches == numbers
     assert set(breaks.reasons) == {reason}
 
 
@@ -91,11 +91,15 @@ def test_another_transaction_or_schema_ends_a_batch() -> None:
     assert breaks.reasons == {"transaction": 2, "schema": 1}
 
 
-def test_the_printed_condition_lets_wrong_messages_in() -> None:
+def test_the_condition_as_printed_accepts_wrong_messages() -> None:
     messages = [
         Outgoing(0, {"region": "eu"}, 1, schema=b"1"),
-        Outgoing(1, {"region": "us"}, 1, schema=b"1"),  # sameSchema lets it in: wrong properties
-        Outgoing(2, {"region": "eu"}, 1, schema=b"2"),  # sameProperties lets it in: wrong schema
+        Outgoing(
+            1, {"region": "us"}, 1, schema=b"1"
+        ),  # accepted by sameSchema, although the properties are wrong
+        Outgoing(
+            2, {"region": "eu"}, 1, schema=b"2"
+        ),  # accepted by sameProperties, although the schema is wrong
         Outgoing(3, {"region": "us"}, 1, schema=b"2"),  # neither
     ]
     numbers, breaks, batches = batched(messages, Batching(("region",), "as-proposed"))
@@ -107,7 +111,7 @@ def test_the_printed_condition_lets_wrong_messages_in() -> None:
     assert one_schema == [[0, 1, 2, 3]]
 
 
-def test_one_batch_for_each_set_of_values_loses_the_order() -> None:
+def test_a_batch_per_set_of_values_loses_the_order() -> None:
     numbers, _, batches = batched(sent("eu", "us", "eu", "us", "eu"), Batching(("region",), "by-properties"))
     assert numbers == [[0, 2, 4], [1, 3]]
     order = OrderWatch()
@@ -122,7 +126,7 @@ def test_one_batch_for_each_set_of_values_loses_the_order() -> None:
     st.integers(1, 5),
     st.integers(5, 60),
 )
-def test_no_message_is_lost_and_no_limit_broken(
+def test_no_message_is_lost_and_no_limit_exceeded(
     regions: list[str | None], rule: Any, max_messages: int, max_bytes: int
 ) -> None:
     batching = Batching(("region",), rule, max_messages, max_bytes)

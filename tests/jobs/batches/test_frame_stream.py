@@ -1,4 +1,4 @@
-"""Broker metadata off and on frames that real brokers stored."""
+"""Removing broker metadata from frames of real brokers, and attaching it again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stream_of(frames: list[bytes]) -> io.BytesIO:
 
 
 def appender(frames: list[bytes]) -> MetadataAppender:
-    """Return an appender whose clock says what the broker's said for each of these frames."""
+    """Return an appender whose clock gives the broker timestamps of these frames."""
     times = iter([decode_frame(frame).broker_timestamp or 0 for frame in frames])
     return MetadataAppender(("timestamp", "index"), lambda published: next(times))
 
@@ -44,7 +44,7 @@ def appender(frames: list[bytes]) -> MetadataAppender:
 @pytest.mark.parametrize(
     "topic", ["orders", "go-lz4", "cpp-lz4", "strings", "chunked", "encrypted", "txn", "terminated"]
 )
-def test_stripped_and_attached_the_brokers_own_bytes_come_back(capture: Capture, topic: str) -> None:
+def test_stripped_and_attached_frames_equal_the_brokers_bytes(capture: Capture, topic: str) -> None:
     frames = frames_of(capture("pulsar-4.2.4"), topic)
     count = FrameCount()
     bare = list(read_frames(io.BytesIO(b"".join(strip_frames(iter(frames), count, fail)))))
@@ -54,7 +54,7 @@ def test_stripped_and_attached_the_brokers_own_bytes_come_back(capture: Capture,
     assert back == frames
 
 
-def test_frames_from_before_broker_metadata_pass_through_and_are_counted(capture: Capture) -> None:
+def test_frames_without_broker_metadata_are_kept_and_counted(capture: Capture) -> None:
     frames = frames_of(capture("pulsar-4.2.4"), "late-index")
     count = FrameCount()
     stripped = list(read_frames(io.BytesIO(b"".join(strip_frames(iter(frames), count, fail)))))
@@ -79,7 +79,7 @@ def indexes(frames: list[bytes], last_index: int = -1) -> list[int | None]:
     return [decode_frame(numbers.attach(frame)).index for frame in frames]
 
 
-def test_an_index_is_that_of_the_last_message() -> None:
+def test_the_index_is_that_of_the_last_message() -> None:
     frames = [
         bare_frame(3),
         bare_frame(),
@@ -90,7 +90,7 @@ def test_an_index_is_that_of_the_last_message() -> None:
     assert indexes(frames, last_index=99) == [102, 103, 104, 105]
 
 
-def test_the_interceptors_chosen_are_the_ones_that_write() -> None:
+def test_only_the_chosen_interceptors_write() -> None:
     only_time = MetadataAppender(("timestamp",), lambda published: published + 1)
     broker = decode_frame(only_time.attach(bare_frame())).broker_metadata
     assert broker is not None
@@ -99,15 +99,15 @@ def test_the_interceptors_chosen_are_the_ones_that_write() -> None:
 
 
 def test_attaching_twice_needs_replace() -> None:
-    once = MetadataAppender(("index",), lambda published: 0).attach(bare_frame())
+    attached = MetadataAppender(("index",), lambda published: 0).attach(bare_frame())
     with pytest.raises(DecodeError, match="already"):
-        MetadataAppender(("index",), lambda published: 0).attach(once)
-    replaced = MetadataAppender(("index",), lambda published: 0, 9, replace=True).attach(once)
+        MetadataAppender(("index",), lambda published: 0).attach(attached)
+    replaced = MetadataAppender(("index",), lambda published: 0, 9, replace=True).attach(attached)
     assert decode_frame(replaced).index == 10
     assert bytes(strip_broker_metadata(replaced)[0]) == bare_frame()
 
 
-def test_interceptors_by_either_name() -> None:
+def test_interceptors_have_short_and_full_names() -> None:
     assert parse_interceptors(",".join(INTERCEPTORS.values())) == ("timestamp", "index")
     assert parse_interceptors(" index ") == ("index",)
     for wrong in ("", "index,index", "Other", "index," + INTERCEPTORS["index"]):
@@ -123,24 +123,24 @@ def test_interceptors_by_either_name() -> None:
         (b"\xff\xff\xff\xff", "claims 4294967295"),
     ],
 )
-def test_streams_that_are_cut_off(data: bytes, words: str) -> None:
+def test_truncated_streams_are_decode_errors(data: bytes, words: str) -> None:
     with pytest.raises(DecodeError, match=words) as caught:
         list(read_frames(io.BytesIO(write_frame(b"first") + data)))
     assert caught.value.offset == 9
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
-def test_streams_come_back(frames: list[bytes]) -> None:
+def test_streams_survive_a_round_trip(frames: list[bytes]) -> None:
     assert list(read_frames(stream_of(frames))) == frames
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0\0", b"\0\0\0\x63x", b"\0\0\0\x02zz"])
 @pytest.mark.parametrize("broker", [b"", encode_prefix(BrokerEntryMetadata(index=3))])
-def test_what_is_no_frame_is_bad_with_or_without_the_brokers_part(broker: bytes, rest: bytes) -> None:
+def test_an_invalid_frame_is_bad_with_and_without_broker_metadata(broker: bytes, rest: bytes) -> None:
     count, faults = FrameCount(), list[Exception]()
-    whole = bare_frame()
-    out = b"".join(strip_frames(iter([broker + rest, whole]), count, faults.append))
-    assert list(read_frames(io.BytesIO(out))) == [broker + rest, whole]
+    frame = bare_frame()
+    out = b"".join(strip_frames(iter([broker + rest, frame]), count, faults.append))
+    assert list(read_frames(io.BytesIO(out))) == [broker + rest, frame]
     assert (count.frames, count.changed, count.bare, count.bad) == (2, 0, 1, 1)
     assert [str(fault).split(":")[0] for fault in faults] == ["frame 0"]
 
@@ -149,7 +149,7 @@ def run(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProces
     return pulsar_meta_here(*arguments, stdin=data)
 
 
-def test_the_commands_as_a_pipe_and_with_positions(tmp_path: Path) -> None:
+def test_the_commands_work_as_a_pipe_and_keep_positions(tmp_path: Path) -> None:
     file = tmp_path / "in"
     file.write_bytes(stream_of([bare_frame(2), bare_frame()]).getvalue())
     file.with_name("in.idx").write_text('{"ledger": 5, "entry": 0}\n{"ledger": 5, "entry": 1}\n')
@@ -160,17 +160,17 @@ def test_the_commands_as_a_pipe_and_with_positions(tmp_path: Path) -> None:
         b"2 frames: broker metadata attached, the last index is 12\n",
     )
     shown = run("dump-entries", "--entries", f"frames:{out}", "-o", "json")
-    stated = [
+    rows = [
         (row["ledger_id"], row["entry_id"], row["first_index"], row["last_index"])
         for row in json.loads(shown.stdout)
     ]
-    assert stated == [(5, 0, 10, 11), (5, 1, 12, 12)]
+    assert rows == [(5, 0, 10, 11), (5, 1, 12, 12)]
     back = run("strip-metadata", "-", data=out.read_bytes())
     assert back.stdout == file.read_bytes()
     assert back.stderr == b"2 frames: 2 stripped, 0 had no broker metadata\n"
 
 
-def test_what_fails_leaves_no_output_and_says_which_frame(tmp_path: Path) -> None:
+def test_a_failure_leaves_no_output_and_names_the_frame(tmp_path: Path) -> None:
     out = tmp_path / "out"
     frames = stream_of([bare_frame(), b"\0\0\0\x63x"]).getvalue()
     done = run("attach-metadata", "-", "--output", out, data=frames)
@@ -178,9 +178,9 @@ def test_what_fails_leaves_no_output_and_says_which_frame(tmp_path: Path) -> Non
     assert done.stderr.startswith(b"pulsar-meta: stdin: frame 1: MessageMetadata claims 99 bytes")
     assert not out.exists()
     bad = struct.pack(">I", 7) + b"\x0e\x02\0\0\0\x09x"
-    whole = next(attach_frames(iter([bare_frame()]), appender([bare_frame()]), FrameCount()))
-    done = run("strip-metadata", "-", data=bad + whole + bad)
-    # What is bad stays in its place, what comes after it is stripped.
+    frame = next(attach_frames(iter([bare_frame()]), appender([bare_frame()]), FrameCount()))
+    done = run("strip-metadata", "-", data=bad + frame + bad)
+    # Bad frames stay in place, and the frame after them is stripped.
     assert (done.returncode, done.stdout) == (1, bad + write_frame(bare_frame()) + bad)
     assert [line.split(b":")[1] for line in done.stderr.splitlines()[:2]] == [b" frame 0", b" frame 2"]
     assert done.stderr.splitlines()[2].endswith(b"2 are bad and stay as they are")

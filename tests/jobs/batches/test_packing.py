@@ -1,4 +1,4 @@
-"""Messages packed into frames, and plans made from the topics of real producers."""
+"""Packing messages into frames, and batch plans for topics of real producers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MESSAGES: list[Json] = [
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
-def test_what_is_packed_is_what_was_given(codec: str) -> None:
+def test_packed_messages_are_unpacked_unchanged(codec: str) -> None:
     first, second = packed(MESSAGES, "--keys", "region", "--compression", codec, "--publish-time", "9")
     batch, single = decode_frame(first), decode_frame(second)
     assert (batch.checksum, single.checksum) == ("ok", "ok")
@@ -63,13 +63,13 @@ def test_what_is_packed_is_what_was_given(codec: str) -> None:
     assert single.metadata.null_value
 
 
-def test_without_keys_nothing_is_hoisted_as_java_does() -> None:
+def test_without_keys_no_property_is_hoisted_as_in_java() -> None:
     (frame,) = packed(MESSAGES)
     assert not decode_frame(frame).metadata.properties
     assert len(opened(frame)) == 3
 
 
-def test_forms_of_frames() -> None:
+def test_options_select_the_form_of_frames() -> None:
     (frame,) = packed(MESSAGES[:1], "--no-checksum", "--batches-of-one", "--producer", "p")
     decoded = decode_frame(frame)
     assert (decoded.checksum, decoded.metadata.producer_name) == ("absent", "p")
@@ -95,7 +95,7 @@ def test_forms_of_frames() -> None:
         (b'{"colour": "red"}', b"line 2: message.colour"),
     ],
 )
-def test_lines_that_are_no_message(line: bytes, words: bytes) -> None:
+def test_lines_that_are_not_messages_are_refused(line: bytes, words: bytes) -> None:
     done = run("pack-entries", data=b'{"payload": "fine"}\n' + line + b"\n")
     assert done.returncode == 4
     assert words in done.stderr
@@ -122,7 +122,7 @@ def plan_of(frames: list[bytes], batching: Batching, **options: bool) -> BatchPl
 
 
 @pytest.mark.parametrize("topic", ["orders", "cpp-zstd", "codec-zlib", "plain", "strings", "txn"])
-def test_without_keys_the_plan_is_what_was_stored(capture: Capture, topic: str) -> None:
+def test_without_keys_the_plan_equals_the_stored_batches(capture: Capture, topic: str) -> None:
     frames = frames_of(capture("pulsar-4.2.4"), topic)
     plan = plan_of(frames, Batching())
     before, after = plan["before"], plan["after"]
@@ -135,7 +135,7 @@ def test_without_keys_the_plan_is_what_was_stored(capture: Capture, topic: str) 
     assert not any(plan["wrong_batches"].values())
 
 
-def test_the_three_rules_on_a_real_topic(capture: Capture) -> None:
+def test_the_three_rules_differ_on_a_real_topic(capture: Capture) -> None:
     frames = frames_of(capture("pulsar-4.2.4"), "orders")
     keys = ("region", "type")
     same = plan_of(frames, Batching(keys))
@@ -150,20 +150,20 @@ def test_the_three_rules_on_a_real_topic(capture: Capture) -> None:
     assert same["breaking_keys"]["region"] > same["breaking_keys"]["type"] > 0
 
 
-def test_transactions_part_batches_also_across_entries(capture: Capture) -> None:
+def test_transactions_split_batches_also_across_entries(capture: Capture) -> None:
     plan = plan_of(frames_of(capture("pulsar-4.2.4"), "txn"), Batching(), rebatch=True)
     assert plan["breaks"]["transaction"] > 0
     assert plan["after"]["batches"] < plan["before"]["batches"]
     assert any(reason.startswith("marker TXN_") for reason in plan["unopened"])
 
 
-def test_the_command(capture: Capture) -> None:
+def test_the_command_prints_a_plan(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
     done = run("plan-batches", "orders", "--keys", "region", *sources, "-o", "json")
     assert done.returncode == 0
-    stated = json.loads(done.stdout)
-    assert (stated["topic"], stated["messages"], stated["before"]["batches"]) == (
+    plan = json.loads(done.stdout)
+    assert (plan["topic"], plan["messages"], plan["before"]["batches"]) == (
         "persistent://public/default/orders",
         4500,
         163,
@@ -180,17 +180,17 @@ def test_the_command(capture: Capture) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("session")
-def test_topics_are_planned_by_themselves_by_spark_too(capture: Capture) -> None:
+def test_each_topic_has_its_plan_also_by_spark(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
-    asked = ["plan-batches", "parted", "orders", "--keys", "region", *sources, "-o", "json"]
-    here = run(*asked)
-    looked = {"topics": 4, "ledgers": 12, "entries": 207}
-    assert (here.returncode, json.loads(here.stderr)) == (0, {"checked": looked, "not_checked": {}})
+    words = ["plan-batches", "parted", "orders", "--keys", "region", *sources, "-o", "json"]
+    here = run(*words)
+    coverage = {"topics": 4, "ledgers": 12, "entries": 207}
+    assert (here.returncode, json.loads(here.stderr)) == (0, {"checked": coverage, "not_checked": {}})
     plans = json.loads(here.stdout)
     assert len(plans) > 2
     assert plans[0]["topic"] == "persistent://public/default/parted-partition-0"
     assert plans[-1]["topic"] == "persistent://public/default/orders"
-    there = run(*asked, "--engine", "spark", "--master", "local[1]")
+    there = run(*words, "--engine", "spark", "--master", "local[1]")
     assert there.returncode == 0, there.stderr
     assert json.loads(there.stdout) == plans

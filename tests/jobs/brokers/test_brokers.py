@@ -1,4 +1,4 @@
-"""Registered brokers and lookup properties: read, matched, and foretold from a broker.conf."""
+"""Registered brokers and their lookup properties: read, matched, and predicted from a broker.conf."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.cli.program import as_text, pulsar_meta_here
 
 MANAGER = "loadManagerClassName"
 
-# As a 4.2.4 broker with lookup.rack=A registered itself.
+# The registration of a 4.2.4 broker with lookup.rack=A.
 REGISTERED = {
     "webServiceUrl": "http://127.0.0.1:13272",
     "pulsarServiceUrl": "pulsar://127.0.0.1:27162",
@@ -45,25 +45,29 @@ def document(**members: Any) -> RegisteredBroker:
     return {**place, **broker_document(json.dumps(REGISTERED | members).encode())}
 
 
-def test_a_registration_in_the_json_form() -> None:
-    stated = document()
-    assert (stated["kind"], stated["extensible"], stated["broker_version"]) == (
+def test_a_registration_in_json_is_read() -> None:
+    registration = document()
+    assert (registration["kind"], registration["extensible"], registration["broker_version"]) == (
         "BrokerLookupData",
         True,
         "4.2.4",
     )
-    assert stated["properties"] == {"lookup.rack": "A"}
-    assert stated["value"] == REGISTERED
+    assert registration["properties"] == {"lookup.rack": "A"}
+    assert registration["value"] == REGISTERED
 
 
-def test_an_older_registration_without_properties() -> None:
+def test_an_older_registration_has_no_properties() -> None:
     older = {name: REGISTERED[name] for name in ("webServiceUrl", "pulsarServiceUrl", "brokerVersion")}
-    stated = broker_document(json.dumps(older).encode())
-    assert (stated["kind"], stated["properties"], stated["load_manager"]) == ("BrokerLookupData", {}, None)
+    registration = broker_document(json.dumps(older).encode())
+    assert (registration["kind"], registration["properties"], registration["load_manager"]) == (
+        "BrokerLookupData",
+        {},
+        None,
+    )
 
 
 @pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.2.4-killed", "pulsar-5.0.0-M1"])
-def test_brokers_that_a_crash_left_registered(capture: Callable[[str], Path], name: str) -> None:
+def test_brokers_that_crashed_are_still_registered(capture: Callable[[str], Path], name: str) -> None:
     folder = capture(name)
     files = sorted(folder.glob("metadata*.ndjson"), key=lambda file: "killed" not in file.name)
     store = f"snapshot:{files[0]}"
@@ -85,7 +89,7 @@ def test_brokers_that_a_crash_left_registered(capture: Callable[[str], Path], na
         ({"lookup.rack": ""}, {"rack": ""}, True, "lookup.rack", "rack= (lookup.rack)"),
     ],
 )
-def test_match(
+def test_a_broker_is_matched_by_its_properties(
     properties: dict[str, str], wanted: dict[str, str], chosen: bool, found_as: str | None, why: str
 ) -> None:
     match = match_broker(document(properties=properties), wanted)
@@ -93,14 +97,14 @@ def test_match(
     assert [key["found_as"] for key in match["keys"]] == [found_as]
 
 
-def test_every_reason_is_told() -> None:
+def test_every_reason_is_named() -> None:
     match = match_broker(document(), {"rack": "B", "zone": "1"})
     assert match["why"] == "lookup.rack is A, not B; no zone"
     other = match_broker(document(properties={"x.rack": "B"}), {"rack": "B"}, prefix="x.")
     assert other["keys"][0]["found_as"] == "x.rack"
 
 
-def test_the_stock_load_manager_is_told_to_choose_without_properties() -> None:
+def test_a_note_warns_if_the_load_manager_ignores_properties() -> None:
     assert any("chooses without them" in note for note in match_notes([document()]))
     assert not match_notes([document(loadManagerClassName="com.example.RackAware")])
 
@@ -108,7 +112,7 @@ def test_the_stock_load_manager_is_told_to_choose_without_properties() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"[]", b"{}", b"{", b'{"pulsarServiceUrl": "x", "properties": 3}', b"\xff"]
 )
-def test_values_that_are_no_registration(value: bytes) -> None:
+def test_invalid_registrations_are_refused(value: bytes) -> None:
     with pytest.raises(DecodeError):
         broker_document(value)
 
@@ -123,7 +127,7 @@ def brokers(tmp_path: Path, values: dict[str, bytes], *options: str) -> subproce
     return as_text(pulsar_meta_here("brokers", "--store", f"snapshot:{file}", *options))
 
 
-def test_exit_codes(tmp_path: Path) -> None:
+def test_each_outcome_has_its_exit_code(tmp_path: Path) -> None:
     good = json.dumps(REGISTERED).encode()
     assert brokers(tmp_path, {"a:1": good}).returncode == 0
     assert brokers(tmp_path, {}).returncode == 3
@@ -136,18 +140,18 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert "/loadbalance/brokers/b:1" in broken.stderr
 
 
-def test_what_a_broker_conf_would_publish() -> None:
-    stated = published_properties(
+def test_the_properties_of_a_broker_conf_are_predicted() -> None:
+    published = published_properties(
         f"# x\nlookup.rack = A\nlookupX=1\nlookup.zone:\\u00fc\nlookup.rack=B\n{MANAGER}={STOCK}\n".encode()
     )
-    assert stated["properties"] == {"lookup.rack": "B", "lookup.zone": "ü"}
-    assert stated["client_keys"] == ["rack", "zone"]
-    assert (stated["prefix"], stated["prefix_is_default"]) == ("lookup.", True)
-    assert stated["warnings"] == ["lookup.rack is set 2 times: the last one counts"]
+    assert published["properties"] == {"lookup.rack": "B", "lookup.zone": "ü"}
+    assert published["client_keys"] == ["rack", "zone"]
+    assert (published["prefix"], published["prefix_is_default"]) == ("lookup.", True)
+    assert published["warnings"] == ["lookup.rack is set 2 times: the last one counts"]
 
 
 @pytest.mark.parametrize("name", ["ModularLoadManagerImpl", "SimpleLoadManagerImpl"])
-def test_a_load_manager_that_publishes_none_is_warned_of(name: str, tmp_path: Path) -> None:
+def test_a_load_manager_that_publishes_nothing_is_reported(name: str, tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text(f"lookup.rack=A\n{MANAGER}=org.apache.pulsar.broker.loadbalance.impl.{name}\n")
     done = as_text(pulsar_meta_here("lookup-properties", file))
@@ -156,15 +160,15 @@ def test_a_load_manager_that_publishes_none_is_warned_of(name: str, tmp_path: Pa
     assert published_properties(file.read_bytes())["published"] is False
 
 
-def test_the_default_load_manager_publishes_none() -> None:
-    found = published_properties(b"lookup.rack=A\n")
-    assert "ModularLoadManagerImpl, Pulsar's default, publishes no" in found["warnings"][0]
+def test_the_default_load_manager_publishes_nothing() -> None:
+    default = published_properties(b"lookup.rack=A\n")
+    assert "ModularLoadManagerImpl, Pulsar's default, publishes no" in default["warnings"][0]
     assert published_properties(b"other=A\n")["warnings"] == []
     other = published_properties(b"lookup.rack=A\nloadManagerClassName=com.example.RackAware\n")
     assert (other["warnings"], other["published"]) == ([], True)
 
 
-def test_another_prefix_and_an_empty_one() -> None:
+def test_another_prefix_and_an_empty_one_are_used() -> None:
     other = published_properties(b"lookupPropertyPrefix=my_\nmy_rack=A\nlookup.rack=B\n")
     assert other["properties"] == {"my_rack": "A"}
     empty = published_properties(b"lookupPropertyPrefix=\nbrokerClientAuthenticationParameters=token:x\n")
@@ -172,7 +176,7 @@ def test_another_prefix_and_an_empty_one() -> None:
     assert "passwords too" in empty["warnings"][0]
 
 
-def test_the_command_says_where_a_file_is_wrong(tmp_path: Path) -> None:
+def test_the_command_reports_the_line_of_an_error(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_bytes(b"a=1\nlookup.rack=\\u12\n")
     done = as_text(pulsar_meta_here("lookup-properties", file))

@@ -1,4 +1,4 @@
-"""Entries of real brokers checked layer by layer, whole ones and ones broken on purpose."""
+"""Verification of entries of real brokers layer by layer, intact and damaged on purpose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Capture = Callable[[str], Path]
 
 
 class Entries(BaseSource):
-    """A ledger in memory: just enough of a source for the check."""
+    """A ledger in memory."""
 
     def __init__(self, entries: dict[int, bytes], *, bookie: bool = True) -> None:
         self.url, self._entries, self._bookie = "memory:", entries, bookie
@@ -49,7 +49,7 @@ class Entries(BaseSource):
 
 @pytest.fixture(scope="module")
 def ledger(capture: Capture) -> dict[int, bytes]:
-    """Return thirty frames of a real topic as the entries of one ledger; most are LZ4 batches."""
+    """Thirty frames of a real topic as the entries of one ledger. Most are LZ4 batches."""
     entries, length = {}, 0
     for entry_id, frame in enumerate(frames_of(capture("pulsar-4.2.4"), "orders")[:30]):
         length += len(frame)
@@ -67,14 +67,14 @@ def faults(entries: dict[int, bytes], **options: Any) -> list[tuple[int, str]]:
 
 
 def resealed(data: bytes, change: Callable[[BookieEntry], BookieEntry]) -> bytes:
-    """Return a bookie entry changed, its digest right again."""
+    """Apply a change to a bookie entry and compute its digest again."""
     entry = change(decode_bookie_entry(data))
     header = (entry.ledger_id, entry.entry_id, entry.last_confirmed, entry.length)
     return encode_bookie_entry(*header, entry.data)
 
 
 def reframed(data: bytes, change: Callable[[Frame, MessageMetadata], None]) -> bytes:
-    """Return a bookie entry with another MessageMetadata of the same size, checksum and digest right."""
+    """Change an entry's MessageMetadata, keep its size, and compute its checksum and digest again."""
 
     def rebuild(entry: BookieEntry) -> BookieEntry:
         frame = decode_frame(entry.data)
@@ -87,7 +87,7 @@ def reframed(data: bytes, change: Callable[[Frame, MessageMetadata], None]) -> b
 
 
 def batched(entries: dict[int, bytes]) -> int:
-    """Return the id of an LZ4 batch with entries on both sides."""
+    """Return the id of an LZ4 batch that is neither the first nor the last entry."""
     for entry_id, data in list(entries.items())[3:-3]:
         metadata = decode_frame(decode_bookie_entry(data).data).metadata
         if metadata.num_messages_in_batch > 2 and metadata.compression:
@@ -95,7 +95,7 @@ def batched(entries: dict[int, bytes]) -> int:
     raise AssertionError("no batch")
 
 
-def test_what_a_broker_wrote_has_no_faults(ledger: dict[int, bytes]) -> None:
+def test_entries_of_a_broker_have_no_faults(ledger: dict[int, bytes]) -> None:
     report = check(ledger, known=30)
     assert (report.entries, report.faults) == (30, [])
     assert report.before is not None
@@ -103,14 +103,14 @@ def test_what_a_broker_wrote_has_no_faults(ledger: dict[int, bytes]) -> None:
     assert report.before.index == -1
 
 
-def test_each_layer_is_told_by_itself(ledger: dict[int, bytes]) -> None:
+def test_each_layer_has_faults_of_its_own(ledger: dict[int, bytes]) -> None:
     at = batched(ledger)
-    whole = ledger[at]
+    intact = ledger[at]
 
     def with_bytes(data: bytes) -> dict[int, bytes]:
         return {**ledger, at: data}
 
-    flipped_digest = bytearray(whole)
+    flipped_digest = bytearray(intact)
     flipped_digest[33] ^= 1
     assert faults(with_bytes(bytes(flipped_digest))) == [(at, "digest")]
 
@@ -119,40 +119,40 @@ def test_each_layer_is_told_by_itself(ledger: dict[int, bytes]) -> None:
         data[frame.metadata_offset - 1] ^= 1
         return replace(entry, data=memoryview(bytes(data)))
 
-    assert faults(with_bytes(resealed(whole, flip_checksum))) == [(at, "checksum")]
-    other = resealed(whole, lambda entry: replace(entry, entry_id=99))
+    assert faults(with_bytes(resealed(intact, flip_checksum))) == [(at, "checksum")]
+    other = resealed(intact, lambda entry: replace(entry, entry_id=99))
     assert faults(with_bytes(other)) == [(at, "header")]
-    longer = resealed(whole, lambda entry: replace(entry, length=entry.length + 1))
+    longer = resealed(intact, lambda entry: replace(entry, length=entry.length + 1))
     assert faults(with_bytes(longer)) == [(at, "length"), (at + 1, "length")]
 
     def wrong_size(frame: Frame, metadata: MessageMetadata) -> None:
         metadata.uncompressed_size -= 1
 
-    assert faults(with_bytes(reframed(whole, wrong_size))) == [(at, "payload")]
+    assert faults(with_bytes(reframed(intact, wrong_size))) == [(at, "payload")]
 
     def fewer_messages(frame: Frame, metadata: MessageMetadata) -> None:
         metadata.num_messages_in_batch -= 1
 
-    assert faults(with_bytes(reframed(whole, fewer_messages))) == [(at, "index"), (at, "batch")]
+    assert faults(with_bytes(reframed(intact, fewer_messages))) == [(at, "index"), (at, "batch")]
 
     def other_index(frame: Frame, metadata: MessageMetadata) -> None:
         assert frame.broker_metadata is not None
         frame.broker_metadata.index += 3
 
-    jumped = check(with_bytes(reframed(whole, other_index))).faults
+    jumped = check(with_bytes(reframed(intact, other_index))).faults
     assert [(fault.entry_id, fault.layer) for fault in jumped] == [(at, "index"), (at + 1, "index")]
     assert jumped[0].fault.startswith("3 indexes are left out")
     assert jumped[1].fault.startswith("3 indexes are given again")
 
 
-def test_frames_that_cannot_be_read(ledger: dict[int, bytes]) -> None:
+def test_frames_that_cannot_be_parsed_are_faults(ledger: dict[int, bytes]) -> None:
     prefix = encode_prefix(decode_frame(decode_bookie_entry(ledger[4]).data).broker_metadata)
     for body, layer in ((b"\0\0\xff\xff", "sizes"), (b"\0\0\0\x02\x0a\xff", "metadata")):
         data = resealed(ledger[4], lambda entry, body=body: replace(entry, data=memoryview(prefix + body)))  # type: ignore[misc]
         assert (4, layer) in faults({**ledger, 4: data})
 
 
-def test_what_is_missing_is_told_once_a_run(ledger: dict[int, bytes]) -> None:
+def test_missing_entries_are_reported_once_per_run(ledger: dict[int, bytes]) -> None:
     left = {entry_id: data for entry_id, data in ledger.items() if entry_id not in (0, 5, 6, 29)}
     report = check(left, known=30)
     assert report.faults == [
@@ -162,13 +162,13 @@ def test_what_is_missing_is_told_once_a_run(ledger: dict[int, bytes]) -> None:
     ]
 
 
-def test_too_few_bytes_for_an_entry(ledger: dict[int, bytes]) -> None:
+def test_too_few_bytes_for_an_entry_are_a_fault(ledger: dict[int, bytes]) -> None:
     assert faults({**ledger, 3: b"short"}) == [(3, "record")]
 
 
-def test_indexes_go_on_from_ledger_to_ledger(ledger: dict[int, bytes]) -> None:
+def test_indexes_continue_from_ledger_to_ledger(ledger: dict[int, bytes]) -> None:
     def part(first: int, last: int) -> LedgerReport:
-        """Check a ledger of its own made of these entries."""
+        """Check a ledger made of these entries."""
         entries, length = {}, 0
         for number, entry_id in enumerate(range(first, last + 1)):
             frame = bytes(decode_bookie_entry(ledger[entry_id]).data)
@@ -183,7 +183,7 @@ def test_indexes_go_on_from_ledger_to_ledger(ledger: dict[int, bytes]) -> None:
     assert (fault.entry_id, fault.layer, "left out" in fault.fault) == (0, "index", True)
 
 
-def test_every_layer_of_every_topic_of_a_capture(capture: Capture) -> None:
+def test_topics_of_a_capture_have_no_faults_in_any_layer(capture: Capture) -> None:
     folder = capture("pulsar-3.0.7")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
     topics = ["orders", "txn", "compacted", "parted", "chunked", "late-index"]
@@ -192,7 +192,7 @@ def test_every_layer_of_every_topic_of_a_capture(capture: Capture) -> None:
     assert done.stderr == "checked: 8 topics, 23 ledgers, 405 entries\n"
 
 
-def test_the_command_says_a_line_a_fault(capture: Capture, tmp_path: Path) -> None:
+def test_the_command_prints_one_line_per_fault(capture: Capture, tmp_path: Path) -> None:
     frames = frames_of(capture("pulsar-4.2.4"), "orders")[:5]
     broken = bytearray(frames[2])
     broken[-1] ^= 1
@@ -208,7 +208,7 @@ def test_the_command_says_a_line_a_fault(capture: Capture, tmp_path: Path) -> No
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("session")
-def test_spark_says_the_same(capture: Capture) -> None:
+def test_spark_gives_the_same_result(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
     engine = ["--engine", "spark", "--master", "local[2]"]
@@ -216,18 +216,18 @@ def test_spark_says_the_same(capture: Capture) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_a_range_is_checked_by_itself(ledger: dict[int, bytes]) -> None:
+def test_a_range_is_checked_alone(ledger: dict[int, bytes]) -> None:
     broken = dict(ledger) | {entry_id: ledger[entry_id][:-1] + b"?" for entry_id in (3, 8, 12)}
     source: Any = Entries(broken)
     report = check_range(Range(Ledger(LEDGER, 30), 5, 10), source, SEAL)
     assert (report.entries, report.cut) == (6, True)
     assert {fault.entry_id for fault in report.faults} == {8}
-    whole: Any = Entries(ledger)
+    intact: Any = Entries(ledger)
     for first, last in ((0, None), (29, 29), (7, None), (0, 4)):
-        assert not check_range(Range(Ledger(LEDGER, 30), first, last), whole, SEAL).faults
+        assert not check_range(Range(Ledger(LEDGER, 30), first, last), intact, SEAL).faults
 
 
-def test_ranges_that_are_cut_join_nothing(ledger: dict[int, bytes]) -> None:
+def test_partial_ranges_are_not_joined(ledger: dict[int, bytes]) -> None:
     source: Any = Entries(ledger)
     known = Ledger(LEDGER, 30)
     for last in (9, None):
@@ -240,7 +240,9 @@ def test_ranges_that_are_cut_join_nothing(ledger: dict[int, bytes]) -> None:
     ("limits", "entries"),
     [(["--from", "-10"], 10), (["-n", "25"], 25), (["-n", "0"], 0), (["--from", "3", "--to", "4"], None)],
 )
-def test_limits_on_the_command_line(capture: Capture, limits: list[str], entries: int | None) -> None:
+def test_limits_on_the_command_line_are_obeyed(
+    capture: Capture, limits: list[str], entries: int | None
+) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
     done = as_text(pulsar_meta_here("verify-entries", "orders", *sources, *limits, "-v"))
@@ -258,7 +260,7 @@ def test_a_ledger_is_checked_in_few_requests() -> None:
     assert source.requests == 1
 
 
-def test_what_is_no_record_of_its_log_is_a_fault() -> None:
+def test_an_invalid_record_of_a_log_is_a_fault() -> None:
     form = EntryFormat("CRC32C", b"").of_topic("persistent://pulsar/system/__transaction_log_0")
     right = TransactionMetadataEntry(txnid_least_bits=1, txnid_most_bits=0).SerializeToString()
     entries, length = {}, 0

@@ -1,4 +1,4 @@
-"""Documents of entries: whatever the bytes, there is a document, and what is wrong is said."""
+"""Every entry has a document, even if its bytes are damaged, and the damage is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUNDS = 3_000
 
 
 def damaged(frame: bytes, chance: random.Random) -> bytes:
-    """Return a frame with a few bytes changed, cut out or put in."""
+    """Change, remove or insert a few bytes of a frame."""
     data = bytearray(frame)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(data) + 1)
@@ -49,7 +49,7 @@ def damaged(frame: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def test_every_damaged_frame_becomes_a_document(capture: Callable[[str], Path]) -> None:
+def test_every_damaged_frame_has_a_document(capture: Callable[[str], Path]) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}"]) as source:
         frames = [
             bytes(decode_bookie_entry(entry.data).data)
@@ -57,35 +57,35 @@ def test_every_damaged_frame_becomes_a_document(capture: Callable[[str], Path]) 
             for entry in source.read_many(ledger_id, 0, 2)
         ]
     chance = random.Random(20_26)
-    stated: list[PulsarMetaError] = []
+    reported: list[PulsarMetaError] = []
     for number in range(ROUNDS):
         data = memoryview(damaged(chance.choice(frames), chance))
         entry = DataEntry(1, number, data, "absent")
         form = chance.choice(PAYLOAD_FORMS)
-        document = describe(entry, EntryFormat(), DumpOptions(deep=True, form=form), stated.append)
+        document = describe(entry, EntryFormat(), DumpOptions(deep=True, form=form), reported.append)
         assert dumps(document)
         assert len(entry_view().row(document)) == len(entry_view().columns)
         for row in each_message([document]):
             assert len(message_view(short=True).row(row)) == len(message_view().columns)
-    assert len(stated) > ROUNDS / 2
-    assert all(str(error) for error in stated)
+    assert len(reported) > ROUNDS / 2
+    assert all(str(error) for error in reported)
 
 
 @pytest.mark.parametrize(
     ("text", "bound"),
     [("0", Bound(0)), ("-10", Bound(-10)), ("7:3", Bound(3, 7)), ("007", Bound(7)), ("21:9:2", Bound(9, 21))],
 )
-def test_bounds(text: str, bound: Bound) -> None:
+def test_bounds_are_parsed(text: str, bound: Bound) -> None:
     assert Bound.parse(text) == bound
 
 
 @pytest.mark.parametrize("text", ["", ":", "1:", ":1", "a", "1:-1", "-1:1", "1:2:3:4", "0x1", "1.5"])
-def test_bounds_that_are_none(text: str) -> None:
+def test_invalid_bounds_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="ENTRY or LEDGER:ENTRY"):
         Bound.parse(text)
 
 
-def test_a_batch_that_says_3_and_holds_2_shows_the_2_and_reports_the_fault() -> None:
+def test_a_batch_with_too_few_messages_shows_them_and_a_fault() -> None:
     batch = join_batch([(SingleMessageMetadata(payload_size=0), b"payload %d" % number) for number in (0, 1)])
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, num_messages_in_batch=3)
     entry = DataEntry(1, 2, memoryview(encode_frame(metadata, batch)), "absent")
@@ -97,9 +97,9 @@ def test_a_batch_that_says_3_and_holds_2_shows_the_2_and_reports_the_fault() -> 
 
 
 @pytest.mark.parametrize("codec", ["zlib", "zstd", "lz4", "snappy"])
-def test_a_batch_whose_compression_is_cut_shows_the_messages_before_the_damage(codec: str) -> None:
+def test_a_truncated_batch_shows_the_messages_before_the_damage(codec: str) -> None:
     chance = random.Random(7)
-    # Zstandard gives away whole blocks, of 128 KiB.
+    # Zstandard decompresses whole blocks of 128 KiB.
     noise = [chance.randbytes(20_000) + bytes(100) for _ in range(20)]
     batch = join_batch([(SingleMessageMetadata(payload_size=0), payload) for payload in noise])
     metadata = MessageMetadata(
@@ -126,7 +126,7 @@ def test_a_batch_whose_compression_is_cut_shows_the_messages_before_the_damage(c
         (bytes.fromhex("0e010002"), "a batch of version 2, known is 1"),
     ],
 )
-def test_what_is_no_record_of_its_log_is_reported(data: bytes, why: str) -> None:
+def test_an_invalid_record_of_a_log_is_reported(data: bytes, why: str) -> None:
     form = EntryFormat().of_topic("persistent://public/default/t-s__transaction_pending_ack")
     reported: list[PulsarMetaError] = []
     document = describe(DataEntry(1, 2, memoryview(data), "ok"), form, DumpOptions(), reported.append)
@@ -135,7 +135,7 @@ def test_what_is_no_record_of_its_log_is_reported(data: bytes, why: str) -> None
     assert [str(error).startswith(f"entry 1:2: {why}") for error in reported] == [True]
 
 
-def test_what_is_no_snapshot_is_reported_and_a_tombstone_is_none() -> None:
+def test_an_invalid_snapshot_is_reported_and_a_tombstone_is_not() -> None:
     form = EntryFormat().of_topic("persistent://public/default/__transaction_buffer_snapshot")
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0)
     reported: list[PulsarMetaError] = []
@@ -147,7 +147,7 @@ def test_what_is_no_snapshot_is_reported_and_a_tombstone_is_none() -> None:
     assert ["no snapshot of a transaction buffer" in str(error) for error in reported] == [True]
 
 
-def test_a_frame_whose_checksum_is_wrong_may_be_a_batch_of_records() -> None:
+def test_a_frame_with_a_wrong_checksum_may_be_a_batch_of_log_records() -> None:
     batch = (
         bytes.fromhex("0e010001")
         + BatchedPendingAckMetadataEntry(

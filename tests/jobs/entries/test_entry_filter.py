@@ -1,4 +1,4 @@
-"""Filters on entries that stock Java, C++ and Go producers wrote."""
+"""Filters on entries of stock Java, C++ and Go producers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def truth_of(folder: Path, topic: str) -> list[dict[str, Any]]:
 
 
 def value_of(messages: list[dict[str, Any]], name: str) -> str:
-    """Return a value that some messages have and others have not."""
+    """Return a value that some messages have and others do not."""
     values = {message["props"].get(name) for message in messages}
     assert len(values) > 1
     return str(next(value for value in sorted(values - {None})))
@@ -40,19 +40,21 @@ def value_of(messages: list[dict[str, Any]], name: str) -> str:
 
 @pytest.mark.parametrize("level", ["message", "any"])
 @pytest.mark.parametrize("topic", ["orders", "go-lz4", "cpp-lz4"])
-def test_what_matches_is_what_a_client_saw(capture: Capture, topic: str, level: Level) -> None:
+def test_matching_messages_are_those_that_a_client_received(
+    capture: Capture, topic: str, level: Level
+) -> None:
     folder = capture(VERSION)
     messages = truth_of(folder, topic)
     name = sorted(messages[0]["props"])[0]
     value = value_of(messages, name)
     wanted = sum(message["props"].get(name) == value for message in messages)
-    found = verdicts(frames_of(folder, topic), f"'{name}'='{value}'", level)
-    matching = [verdict for verdict in found if verdict.matches]
+    decided = verdicts(frames_of(folder, topic), f"'{name}'='{value}'", level)
+    matching = [verdict for verdict in decided if verdict.matches]
     assert sum(1 if verdict.messages is None else len(verdict.messages) for verdict in matching) == wanted > 0
-    assert all(verdict.why is None for verdict in found)
+    assert all(verdict.why is None for verdict in decided)
 
 
-def test_stock_java_batches_tell_nothing_at_entry_level(capture: Capture) -> None:
+def test_java_batches_are_undecided_at_entry_level(capture: Capture) -> None:
     frames = frames_of(capture(VERSION), "orders")
     counts = FilterCounts()
     for frame, verdict in zip(frames, verdicts(frames, "region", "entry"), strict=True):
@@ -64,7 +66,7 @@ def test_stock_java_batches_tell_nothing_at_entry_level(capture: Capture) -> Non
     assert "could not be decided" in counts.summary()
 
 
-def test_go_batches_have_the_first_messages_properties_in_front(capture: Capture) -> None:
+def test_go_batches_have_the_properties_of_their_first_message(capture: Capture) -> None:
     frames = frames_of(capture(VERSION), "go-lz4")
     batches = [frame for frame in frames if decode_frame(frame).metadata.num_messages_in_batch > 1]
     assert batches
@@ -80,7 +82,7 @@ def test_go_batches_have_the_first_messages_properties_in_front(capture: Capture
         assert len(opened.messages) < decode_frame(frame).metadata.num_messages_in_batch
 
 
-def test_single_messages_are_decided_without_opening(capture: Capture) -> None:
+def test_single_messages_are_decided_without_decompression(capture: Capture) -> None:
     frames = [
         frame
         for frame in frames_of(capture(VERSION), "plain")
@@ -104,7 +106,7 @@ def batch_frame(*values: str, hoist: bool = False, encrypted: bool = False) -> b
     return encode_frame(metadata, join_batch(messages))
 
 
-def test_hoisted_properties_decide_for_producers_known_to_share_them() -> None:
+def test_hoisted_properties_decide_if_the_option_names_them() -> None:
     frame = batch_frame("eu", "eu", hoist=True)
     (opened,) = verdicts([frame], "region=eu", "any")
     assert (opened.decided_at, opened.messages) == ("message", (0, 1))
@@ -114,7 +116,7 @@ def test_hoisted_properties_decide_for_producers_known_to_share_them() -> None:
     assert (mixed.decided_at, mixed.matches) == ("message", False)
 
 
-def test_an_encrypted_batch_cannot_be_decided_but_an_encrypted_message_can(capture: Capture) -> None:
+def test_an_encrypted_batch_is_undecided_but_an_encrypted_message_is_not(capture: Capture) -> None:
     (verdict,) = verdicts([batch_frame("eu", encrypted=True)], "region=eu", "any")
     assert (verdict.matches, verdict.decided_at, verdict.why) == (False, None, "are encrypted")
     frames = frames_of(capture(VERSION), "encrypted")
@@ -122,13 +124,13 @@ def test_an_encrypted_batch_cannot_be_decided_but_an_encrypted_message_can(captu
     assert all(verdict.decided_at == "entry" for verdict in verdicts(singles, "not a", "message"))
 
 
-def test_a_broken_payload_leaves_the_entry_undecided() -> None:
+def test_a_corrupt_payload_leaves_the_entry_undecided() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=3)
     (verdict,) = verdicts([encode_frame(metadata, b"junk")], "a", "any")
     assert (verdict.matches, verdict.why) == (False, "cannot be opened")
 
 
-def test_markers_are_no_messages_but_an_entry_filter_sees_them() -> None:
+def test_markers_match_only_at_entry_level() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, marker_type=21)
     marker = encode_frame(metadata, b"")
     assert [verdicts([marker], "not a", level)[0].matches for level in ("entry", "message", "any")] == [

@@ -1,4 +1,4 @@
-"""The filter language: what it means, and what it says to what it does not understand."""
+"""The filter language: its meaning, and its error messages."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ EU = {"region": "eu", "type": "order", "odd name": "a=b", "empty": "", "and": "1
         ("region=eu and(type=order)", True),
     ],
 )
-def test_meaning(text: str, holds: bool) -> None:
+def test_a_filter_has_its_meaning(text: str, holds: bool) -> None:
     assert parse_filter(text).holds(EU) is holds
 
 
 @pytest.mark.parametrize(
-    ("text", "stated"),
+    ("text", "message"),
     [
         ("", "character 1: expected a property's name, found the end"),
         ("region=", "character 8: expected a value behind ="),
@@ -64,13 +64,13 @@ def test_meaning(text: str, holds: bool) -> None:
         ("not " * 200 + "a", "nested deeper than 100"),
     ],
 )
-def test_what_it_does_not_understand(text: str, stated: str) -> None:
+def test_an_invalid_filter_is_explained(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
-    assert stated in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_the_names_it_looks_at() -> None:
+def test_a_filter_knows_its_names() -> None:
     assert parse_filter("a=1 and (b or not c^=x) or d!=2").names() == {"a", "b", "c", "d"}
 
 
@@ -83,7 +83,7 @@ def test_any_text_is_a_filter_or_a_usage_error(text: str) -> None:
 
 
 @given(st.text(), st.text(), st.dictionaries(st.text(), st.text()))
-def test_quoted_names_and_values_stay_as_they_are(name: str, value: str, properties: dict[str, str]) -> None:
+def test_quoted_names_and_values_are_unchanged(name: str, value: str, properties: dict[str, str]) -> None:
     def quoted(text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

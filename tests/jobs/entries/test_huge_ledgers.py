@@ -1,4 +1,4 @@
-"""Ledgers that are said to have more entries than could ever be: every command comes to its end."""
+"""Commands end soon even if metadata claims an impossible number of entries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def entries(folder: Path, *ids: int) -> str:
 
 
 def topic(folder: Path, claims: str) -> str:
-    """Make a store in which somebody claims that ledger 7 of the topic `t` is huge; return its URL."""
+    """Create a store that claims a huge ledger 7 for the topic `t` and return its URL."""
     info, stored = ManagedLedgerInfo(), LedgerMetadataFormat(quorumSize=1, ensembleSize=1, length=9)
     ledger = info.ledgerInfo.add(ledgerId=7)
     stored.state = LedgerMetadataFormat.OPEN
@@ -69,7 +69,7 @@ def topic(folder: Path, claims: str) -> str:
         ["plan-batches", "t", "--keys", "a", "--engine", "local"],
     ],
 )
-def test_what_is_claimed_is_not_stepped_through(
+def test_claimed_entries_are_not_read_one_by_one(
     command: list[str], last: int, claims: str, tmp_path: Path
 ) -> None:
     (tmp_path / "store").mkdir()

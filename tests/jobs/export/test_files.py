@@ -1,4 +1,4 @@
-"""A file of an export is whole, whoever else writes it at the same time."""
+"""A file of an export is complete even if two processes write it at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def batch(number: int, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"number": [number] * rows})
 
 
-def test_a_worker_of_a_run_that_was_killed_spoils_nothing(tmp_path: Path) -> None:
+def test_a_late_worker_of_a_killed_run_changes_nothing(tmp_path: Path) -> None:
     path, seen = tmp_path / "[1]" / "7-0-9.parquet", []
     path.parent.mkdir()
     (path.parent / ".7-0-9.parquet.0123.part").write_bytes(b"left by a kill")
@@ -33,4 +33,4 @@ def test_a_worker_of_a_run_that_was_killed_spoils_nothing(tmp_path: Path) -> Non
         write_file(path, "parquet", slow())
     assert [path.read_bytes()] == seen
     assert pq.read_table(path).to_pydict() == {"number": [2] * 5}
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [path.name for path in path.parent.iterdir()] == [path.name]

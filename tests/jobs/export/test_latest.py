@@ -1,4 +1,4 @@
-"""The latest of each key is what a real broker's compaction kept, in the ledger that it wrote."""
+"""The latest message of each key equals what a real broker's compaction kept."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def fail(error: PulsarMetaError) -> None:
 
 
 def rows(reader: MessageReader, parts: list[Range]) -> dict[tuple[int, int, int], Document]:
-    found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
-    return {(row["ledger_id"], row["entry_id"], row["batch_index"] or 0): row for row in found}
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    return {(row["ledger_id"], row["entry_id"], row["batch_index"] or 0): row for row in rows}
 
 
-def test_the_broker_kept_the_same(capture: Callable[[str], Path]) -> None:
+def test_the_latest_messages_equal_the_compacted_ledger(capture: Callable[[str], Path]) -> None:
     folder, options = (
         capture("pulsar-4.2.4-killed"),
         MessageOptions(("ledger_id", "entry_id", "batch_index", "key", "payload")),

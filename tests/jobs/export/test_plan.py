@@ -1,4 +1,4 @@
-"""What becomes one file of an export: not too many entries, and not too many bytes."""
+"""The size of an export's files is limited in entries and in bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def planned(ledger: Ledger, folder: Path) -> list[Piece]:
         return list(plan_topic(choice, Wanted(), "parquet", store, source, manifest, fail))
 
 
-def test_a_ledger_is_cut_by_entries_and_by_bytes(tmp_path: Path) -> None:
+def test_a_ledger_is_split_by_entries_and_by_bytes(tmp_path: Path) -> None:
     large = BYTES_A_FILE // 5
     for number, (entries, entry_size, files) in enumerate(
         [(12, large, [5, 5, 2]), (2, 9 * large, [1, 1]), (ENTRIES_A_FILE + 1, 10, [ENTRIES_A_FILE, 1])]
@@ -36,5 +36,5 @@ def test_a_ledger_is_cut_by_entries_and_by_bytes(tmp_path: Path) -> None:
         assert [
             part.last + 1 - part.first for piece in pieces for part in piece.parts if part.last is not None
         ] == files
-        # Each whole file costs as much as any other.
+        # Each complete file costs about the same.
         assert abs(pieces[0].cost - ENTRIES_A_FILE) <= ENTRIES_A_FILE // 100

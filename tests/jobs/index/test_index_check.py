@@ -1,4 +1,4 @@
-"""Broken and right indexes, made entry by entry; and those of real topics."""
+"""Right and wrong indexes in generated topics and in real ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 
 TOPIC = TopicName.parse("made")
-# An entry: (first index, last index), None without an index, b"…" for bytes that are no frame.
+# An entry: (first index, last index), None without an index, b"…" for an invalid frame.
 Entry = tuple[int, int] | bytes | None
 
 
@@ -58,7 +58,7 @@ Made = Callable[..., tuple[Store, EntrySource]]
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Made]:
-    """Return a function that makes a topic of ledgers: {ledger: entries}, entries {id: entry} or a list."""
+    """A function that creates a topic from {ledger: entries}; entries are {id: entry} or a list."""
     opened: list[EntrySource] = []
 
     def make(
@@ -101,17 +101,17 @@ def checked(store: Store, source: EntrySource) -> list[IndexReport]:
 
 def faults(document: Document) -> dict[str, Any]:
     names = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
-    found = {name: document[name] for name in names if document[name]}
+    problems = {name: document[name] for name in names if document[name]}
     if document["property"] not in ("absent", "right", "unchecked"):
-        found["property"] = document["property"]
-    assert document["ok"] == (not found)
-    return found
+        problems["property"] = document["property"]
+    assert document["ok"] == (not problems)
+    return problems
 
 
 RIGHT = [(0, 4), (5, 5), (6, 9)]
 
 
-def test_indexes_that_go_on_are_right(made: Made) -> None:
+def test_consecutive_indexes_are_right(made: Made) -> None:
     documents = checked(*made({1: RIGHT, 2: [], 5: [(10, 10)], 7: []}, still_open=7))
     assert [faults(document) for document in documents] == [{}, {}, {}, {}]
     assert [(document.get("first_index"), document.get("last_index")) for document in documents] == [
@@ -123,7 +123,9 @@ def test_indexes_that_go_on_are_right(made: Made) -> None:
     ("entry", "kind", "count"),
     [((12, 12), "gap", "gaps"), ((8, 11), "overlap", "overlaps"), ((0, 0), "step-back", "steps_back")],
 )
-def test_breaks_within_a_ledger_and_between_two(made: Made, entry: Entry, kind: str, count: str) -> None:
+def test_gaps_and_overlaps_are_found_within_and_between_ledgers(
+    made: Made, entry: Entry, kind: str, count: str
+) -> None:
     (within,) = checked(*made({1: [*RIGHT, entry]}))
     before, between = checked(*made({1: RIGHT, 2: [entry]}))
     for document, entry_id in ((within, 3), (between, 0)):
@@ -137,17 +139,17 @@ def test_breaks_within_a_ledger_and_between_two(made: Made, entry: Entry, kind: 
     assert faults(before) == {}
 
 
-def test_entries_without_index_and_broken_ones(made: Made) -> None:
+def test_entries_without_index_and_corrupt_ones_are_counted(made: Made) -> None:
     first, second = checked(*made({1: [None, None, (0, 2), b"\xff" * 20, (9, 9)], 2: [(20, 20)]}))
     assert faults(first) == {"without_index": 2, "unreadable": 1}
-    assert [(one["fault"], one["entry_id"]) for one in first["faults"]] == [
+    assert [(fault["fault"], fault["entry_id"]) for fault in first["faults"]] == [
         ("no-index", 0), ("no-index", 1), ("unreadable", 3),
     ]  # fmt: skip
-    # What is behind an entry that cannot be read is no gap: nobody knows what it held.
+    # After an entry that can't be read, a jump is not a gap, because the entry's indexes are unknown.
     assert faults(second) == {}
 
 
-def test_missing_entries_and_missing_ledgers(made: Made) -> None:
+def test_missing_entries_and_ledgers_are_counted(made: Made) -> None:
     documents = checked(*made({1: {0: (0, 0), 3: (3, 3)}, 2: [], 3: [(9, 9)]}, counts={1: 5, 2: 4}))
     assert [faults(document) for document in documents] == [{"missing": 3}, {"missing": 4}, {}]
 
@@ -159,13 +161,13 @@ def test_missing_entries_and_missing_ledgers(made: Made) -> None:
         (["٥"], "no-number"), (["5", "5"], "doubled"), ([], "absent"), (["9" * 5000], "no-number"),
     ],
 )  # fmt: skip
-def test_properties(made: Made, values: list[str], truth: str) -> None:
+def test_a_property_is_compared_with_the_entries(made: Made, values: list[str], truth: str) -> None:
     (document,) = checked(*made({1: [(5, 9)]}, properties={1: values}))
     assert document["property"] == truth
     assert document["ok"] == (truth in ("right", "absent"))
 
 
-def test_a_property_of_what_nobody_can_look_at_is_unchecked(made: Made) -> None:
+def test_a_property_is_unchecked_if_the_entries_cannot_be_read(made: Made) -> None:
     documents = checked(
         *made(
             {1: {1: (6, 6)}, 2: [b"??"], 3: [None], 4: []},
@@ -180,25 +182,25 @@ def test_a_property_of_what_nobody_can_look_at_is_unchecked(made: Made) -> None:
     ]
 
 
-def test_only_some_places_are_named_and_all_are_counted(made: Made) -> None:
+def test_all_faults_are_counted_and_only_some_listed(made: Made) -> None:
     entries = [(at * 2, at * 2) for at in range(100)]
     (document,) = checked(*made({1: entries}))
     assert faults(document) == {"gaps": 99}
     assert len(document["faults"]) == 10
 
 
-def test_the_indexes_of_a_real_cluster(capture: Callable[[str], Path]) -> None:
+def test_the_indexes_of_a_real_cluster_have_the_known_faults(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4")
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
         with open_entries([f"bookie-disk:{folder / 'bookie0'}"]) as source:
-            found = {
+            problems = {
                 (check["topic"].rpartition("/")[2], check["ledger_id"]): faults(check)
                 for check in check_indexes(source, topics, "first-index")
                 if not check["ok"]
             }
-    # The capture wrote 2000 as the first index of a ledger that begins with 1634, on purpose.
-    assert found == {
+    # The capture has 2000 as the property of a ledger that begins with 1634, on purpose.
+    assert problems == {
         ("late-index", 6): {"without_index": 16},
         ("orders", 22): {"property": "false"},
         ("plain-old", 10): {"without_index": 50},
@@ -208,7 +210,7 @@ def test_the_indexes_of_a_real_cluster(capture: Callable[[str], Path]) -> None:
     assert len(topics) > 40
 
 
-def test_building_writes_the_first_index_of_each_ledger_once(made: Made) -> None:
+def test_build_writes_the_first_index_of_each_ledger_once(made: Made) -> None:
     ledgers: dict[int, Any] = {
         1: RIGHT,
         2: [None, (10, 10)],
@@ -226,15 +228,15 @@ def test_building_writes_the_first_index_of_each_ledger_once(made: Made) -> None
     )  # fmt: skip
     assert decision.new is not None
     store.put(TOPIC.path, decision.new, seen.version)
-    held = {one["ledger_id"]: one["properties"] for one in properties_of(read_topic(store, TOPIC))}
-    assert held == {1: {"first-index": "0"}, 2: {}, 3: {}, 4: {"first-index": "7"}, 5: {}, 6: {}, 7: {}}
+    written = {row["ledger_id"]: row["properties"] for row in properties_of(read_topic(store, TOPIC))}
+    assert written == {1: {"first-index": "0"}, 2: {}, 3: {}, 4: {"first-index": "7"}, 5: {}, 6: {}, 7: {}}
     again = build_of(store, source)
     ((_, decision),) = again.decided(chosen_topics(store, [str(TOPIC)]))
     assert decision.action == "keep"
 
 
-def test_what_cannot_be_indexed_is_known_after_a_second_pass_too(made: Made) -> None:
-    """A person is asked after a first pass over the topics, and written to in a second one."""
+def test_ledgers_without_an_index_are_counted_in_a_second_pass_too(made: Made) -> None:
+    """The first pass is the plan that the operator confirms, and the second pass writes."""
     store, source = made({1: [None], 2: [b"??"], 3: {}}, counts={3: 2}, properties={1: ["7"], 2: ["8"]})
     build = replace(build_of(store, source), repair=True)
     for _ in range(2):
@@ -242,7 +244,7 @@ def test_what_cannot_be_indexed_is_known_after_a_second_pass_too(made: Made) -> 
         assert (build.undone, build.unchecked) == ({MISSING: 1}, {UNREADABLE: 1})
 
 
-def test_repair_puts_right_whatever_check_index_calls_false(made: Made) -> None:
+def test_repair_corrects_every_false_property(made: Made) -> None:
     ledgers: dict[int, Any] = {number: [(number, number)] for number in (1, 2, 3, 4)}
     ledgers |= {5: [None], 6: [(6, 6)]}
     values = {1: ["7"], 2: ["2", "2"], 3: ["x"], 4: ["004"], 5: ["5"], 6: ["6"]}
@@ -260,12 +262,12 @@ def test_repair_puts_right_whatever_check_index_calls_false(made: Made) -> None:
     assert decision.new is not None
     store.put(TOPIC.path, decision.new, seen.version)
     assert truths() == ["right", "right", "right", "right", "absent", "right"]
-    # What was right stays as it is written.
+    # A right property keeps its bytes.
     assert read_topic(store, TOPIC).ledgers[3] == topic.ledgers[3]
     assert (build.undone, build.unchecked) == ({}, {})
 
 
-def test_a_ledger_that_was_trimmed_meanwhile_is_left_out(made: Made) -> None:
+def test_a_ledger_trimmed_meanwhile_is_left_out(made: Made) -> None:
     store, source = made({1: RIGHT, 2: [(10, 10)]})
     build = build_of(store, source, "k")
     list(build.decided(chosen_topics(store, [str(TOPIC)])))
@@ -279,12 +281,12 @@ def test_a_ledger_that_was_trimmed_meanwhile_is_left_out(made: Made) -> None:
     assert ManagedLedgerInfo.FromString(decision.new) == info
 
 
-def test_choosing_topics(capture: Callable[[str], Path]) -> None:
+def test_topics_are_chosen_by_name_or_namespace(capture: Callable[[str], Path]) -> None:
     with open_store(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as store:
         everything = [topic.path for topic in chosen_topics(store, [], everything=True)]
         namespace = [topic.path for topic in chosen_topics(store, ["public/default"])]
         parted = [topic.path for topic in chosen_topics(store, ["parted", "public/default/parted"])]
-        assert {one for one in everything if one.startswith("/managed-ledgers/public/default/")} == set(
+        assert {path for path in everything if path.startswith("/managed-ledgers/public/default/")} == set(
             namespace
         )
         assert len(parted) == 3

@@ -1,4 +1,4 @@
-"""Edits of ledger properties leave everything else of a record as it is."""
+"""Edits of ledger properties leave everything else in a record unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 
 
-def test_an_envelope_of_a_later_release_keeps_its_fields() -> None:
+def test_an_envelope_keeps_its_unknown_fields() -> None:
     record = ManagedLedgerInfo()
     record.ledgerInfo.add(ledgerId=7, entries=3)
     later = b"\x98\x06\x07"
@@ -25,10 +25,10 @@ def test_an_envelope_of_a_later_release_keeps_its_fields() -> None:
     assert envelope is not None
     assert (envelope.codec, envelope.unknown) == ("zstd", later)
     edited = decode_managed_ledger(decision.new).ledgerInfo[0].properties
-    assert [(one.key, one.value) for one in edited] == [("a", "b")]
+    assert [(prop.key, prop.value) for prop in edited] == [("a", "b")]
 
 
-def test_properties_are_removed_from_all_ledgers_of_all_topics_but_shadows() -> None:
+def test_properties_are_removed_from_all_topics_except_shadows() -> None:
     store = MemoryStore()
     for name, source in (("orders", None), ("shadow", "persistent://public/default/orders"), ("none", None)):
         info = ManagedLedgerInfo()
@@ -44,7 +44,7 @@ def test_properties_are_removed_from_all_ledgers_of_all_topics_but_shadows() -> 
     rewrite = remove_properties(store, lambda: select(store, Scope(), "ledger"), ["a", "a", "no-such"])
     with Batches(store, 1) as batches:
         decided = {seen.path.rpartition("/")[2]: decision for seen, decision in rewrite.decided(batches)}
-    assert {name: (one.action, one.reason) for name, one in decided.items()} == {
+    assert {name: (decision.action, decision.reason) for name, decision in decided.items()} == {
         "orders": ("rewrite", None),
         "shadow": ("skip", "shadow"),
         "none": ("keep", "already"),

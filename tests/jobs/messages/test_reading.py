@@ -1,4 +1,4 @@
-"""Messages as rows: against what real clients read, cut anywhere, and around what is lost or broken."""
+"""Messages as rows equal those of real clients, however ledgers are split and around lost entries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHUNKED = "persistent://public/default/chunked"
 ORDERS = "persistent://public/default/orders"
 AVRO = "persistent://public/typed/avro"
 
-# Captures, and how many messages clients read of them.
+# The number of messages that clients read in each capture.
 TRUTHS = {
     "pulsar-4.2.4-killed": 10_600, "schemas-4.2.4": 97, "transactions-4.2.4": None,
     "pulsar-4.2.4-shadows": None, "pulsar-5.0.0-M1-scalable": None,
@@ -37,7 +37,7 @@ TRUTHS = {
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-def test_rows_are_the_messages_that_clients_read(capture: Callable[[str], Path], name: str) -> None:
+def test_rows_equal_the_messages_that_clients_read(capture: Callable[[str], Path], name: str) -> None:
     table = compare_rows(capture(name))
     assert table.wrong == []
     assert table.found[SAME] == (TRUTHS[name] or table.found[SAME]) > 50
@@ -46,7 +46,7 @@ def test_rows_are_the_messages_that_clients_read(capture: Callable[[str], Path],
         assert table.values["AVRO"] == 29
 
 
-# All whose truths have messages (the others' are about cursors), and how many that are not encrypted.
+# The number of messages that are not encrypted, in all captures whose truth has messages.
 EVERY = {
     "pulsar-2.8.2": 14_623, "pulsar-3.0.7": 14_771, "pulsar-4.0.7": 14_891, "pulsar-5.0.0-M1": 14_891,
     "pulsar-4.2.4": 14_891, "pulsar-4.2.4-3bookies": 14_891, "pulsar-4.2.4-killed": 10_600,
@@ -83,7 +83,7 @@ def source(folder: Path) -> Iterator[EntrySource]:
 
 
 class Worn(BaseSource):
-    """A source without some entries, and with others changed."""
+    """A source in which some entries are missing and others changed."""
 
     def __init__(
         self, inner: EntrySource, lost: set[tuple[int, int]], changed: dict[tuple[int, int], bytes]
@@ -91,8 +91,8 @@ class Worn(BaseSource):
         self.url, self._inner, self._lost, self._changed = "worn:", inner, lost, changed
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        held = self._inner.entry_ids(ledger_id, first, last)
-        return (one for one in held if (ledger_id, one) not in self._lost)
+        entry_ids = self._inner.entry_ids(ledger_id, first, last)
+        return (entry_id for entry_id in entry_ids if (ledger_id, entry_id) not in self._lost)
 
     def last_entry(self, ledger_id: int) -> int | None:
         return self._inner.last_entry(ledger_id)
@@ -113,8 +113,8 @@ def fail(error: PulsarMetaError) -> None:
 
 def chosen(store: Store, source: EntrySource, topic: str) -> tuple[Choice, list[Range]]:
     (choice,) = choose([topic], store, source, fail)
-    whole = replace(choice, ledgers=list(with_bookkeeper(store, choice.ledgers, fail)))
-    return whole, list(parts_of(whole, Limits(), source, fail))
+    complete = replace(choice, ledgers=list(with_bookkeeper(store, choice.ledgers, fail)))
+    return complete, list(parts_of(complete, Limits(), source, fail))
 
 
 def read(
@@ -126,16 +126,16 @@ def read(
 ) -> tuple[list[Document], MessageCounts]:
     rows, counts = [], MessageCounts()
     for part in parts:
-        # A reader for each part, as tasks on workers have.
+        # Each part has its own reader, as tasks on workers have.
         reader = reader_of(store, source, choice.name, options or MessageOptions(), None, choice.ledgers)
         rows += [row for batch in reader.read(part) for row in batch.to_pylist()]
         counts.merge(reader.counts)
     return rows, counts
 
 
-def test_a_topic_cut_anywhere_gives_the_same_rows(store: Store, source: EntrySource) -> None:
+def test_a_topic_split_at_any_entry_gives_the_same_rows(store: Store, source: EntrySource) -> None:
     choice, parts = chosen(store, source, CHUNKED)
-    whole, counts = read(store, source, choice, parts)
+    expected, counts = read(store, source, choice, parts)
     assert counts.errors == 0
     for size in (1, 2, 3):
         pieces = [
@@ -143,13 +143,13 @@ def test_a_topic_cut_anywhere_gives_the_same_rows(store: Store, source: EntrySou
             for part in parts
             for at in range(part.first, (part.last or 0) + 1, size)
         ]
-        assert read(store, source, choice, pieces)[0] == whole
+        assert read(store, source, choice, pieces)[0] == expected
 
 
-def test_a_lost_chunk_is_a_row_with_an_error_wherever_it_was(store: Store, source: EntrySource) -> None:
+def test_a_message_with_a_lost_chunk_is_a_row_with_an_error(store: Store, source: EntrySource) -> None:
     choice, parts = chosen(store, source, CHUNKED)
-    whole, _ = read(store, source, choice, parts)
-    (first, second) = ((row["ledger_id"], row["entry_id"]) for row in whole[:2])
+    expected, _ = read(store, source, choice, parts)
+    (first, second) = ((row["ledger_id"], row["entry_id"]) for row in expected[:2])
     for lost in range(first[1] + 1, second[1] + 1):
         worn = Worn(source, {(second[0], lost)}, {})
         rows, counts = read(store, worn, choice, parts)
@@ -157,17 +157,19 @@ def test_a_lost_chunk_is_a_row_with_an_error_wherever_it_was(store: Store, sourc
         assert ("the last one" if lost == second[1] else "is not here") in error["error"]
         assert error["payload"] is None
         assert (counts.errors, counts.missing) == (1, 1)
-        assert [row for row in rows if not row["error"]] == [whole[0], *whole[2:]]
+        assert [row for row in rows if not row["error"]] == [expected[0], *expected[2:]]
 
 
-def test_what_is_broken_is_a_row_and_the_rest_goes_on(store: Store, source: EntrySource) -> None:
+def test_a_corrupt_entry_is_a_row_with_an_error_and_the_rest_is_read(
+    store: Store, source: EntrySource
+) -> None:
     choice, parts = chosen(store, source, ORDERS)
     part = parts[0]
-    whole, _ = read(store, source, choice, [part])
+    expected, _ = read(store, source, choice, [part])
     data = bytes(source.read(part.ledger.ledger_id, 1).data)
     at = len(data) - len(decode_bookie_entry(data).data)
     ledger_id = part.ledger.ledger_id
-    for changed, said in (
+    for changed, reason in (
         (data[:20], "expected"),
         (data[:at] + b"\xff" * 20, "no frame"),
         (data[:-1] + bytes([data[-1] ^ 1]), "its digest does not fit"),
@@ -175,15 +177,17 @@ def test_what_is_broken_is_a_row_and_the_rest_goes_on(store: Store, source: Entr
         rows, counts = read(store, Worn(source, set(), {(ledger_id, 1): changed}), choice, [part])
         broken = [row for row in rows if row["error"]]
         assert broken
-        assert all(said in row["error"] and row["entry_id"] == 1 for row in broken)
-        assert [row for row in rows if row["entry_id"] != 1] == [row for row in whole if row["entry_id"] != 1]
+        assert all(reason in row["error"] and row["entry_id"] == 1 for row in broken)
+        assert [row for row in rows if row["entry_id"] != 1] == [
+            row for row in expected if row["entry_id"] != 1
+        ]
         assert counts.first_errors[0].startswith(f"entry {ledger_id}:1")
         assert not counts.whole
 
 
-def test_only_columns_that_are_wanted_and_messages_that_match(store: Store, source: EntrySource) -> None:
+def test_only_wanted_columns_and_matching_messages_are_rows(store: Store, source: EntrySource) -> None:
     choice, parts = chosen(store, source, ORDERS)
-    whole, _ = read(store, source, choice, parts)
+    all_rows, _ = read(store, source, choice, parts)
     options = MessageOptions(
         checked_names(["entry_id", "index", "properties"], MESSAGE_COLUMNS, "messages"),
         parse_filter("region=eu"),
@@ -192,23 +196,23 @@ def test_only_columns_that_are_wanted_and_messages_that_match(store: Store, sour
     rows, counts = read(store, source, choice, parts, options)
     expected = [
         {name: row[name] for name in options.columns}
-        for row in whole
+        for row in all_rows
         if row["index"] >= 700 and dict(row["properties"]).get("region") == "eu"
     ]
     assert rows == expected
     assert counts.rows == len(rows) > 100
-    assert counts.filtered == len(whole) - len(rows)
+    assert counts.filtered == len(all_rows) - len(rows)
 
 
-def test_a_schema_that_is_nowhere_leaves_payload_and_says_why(capture: Callable[[str], Path]) -> None:
+def test_a_missing_schema_leaves_the_payload_and_an_error(capture: Callable[[str], Path]) -> None:
     folder = capture("schemas-4.2.4")
     with (
         open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,
         open_entries(bookie_urls(folder)) as source,
     ):
         choice, parts = chosen(store, source, AVRO)
-        whole, _ = read(store, source, choice, parts)
-        schemas = {row["schema_version"] for row in whole}
+        all_rows, _ = read(store, source, choice, parts)
+        schemas = {row["schema_version"] for row in all_rows}
         assert schemas == {0, 1, 2}
         listed = {part.ledger.ledger_id for part in parts}
         others = (ledger for ledger in source.ledgers() if ledger not in listed)

@@ -1,4 +1,4 @@
-"""What belongs to a topic, judged by what brokers wrote into the metadata of its ledgers."""
+"""The values that belong to a topic, compared with the custom metadata that brokers wrote."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def belongings(
     return Belongings(store, chosen_topics(store, [name]), policies, None, remains)
 
 
-def created_for(held: Versioned) -> str:
-    """Return the topic for which a broker created a ledger, by the ledger's own metadata."""
-    ledger_id = ledger_of_path(held.path)
+def created_for(record: Versioned) -> str:
+    """Return the topic for which a broker created a ledger, from the ledger's metadata."""
+    ledger_id = ledger_of_path(record.path)
     assert ledger_id is not None
-    custom = bookkeeper_ledger_of(ledger_id, held).custom
+    custom = bookkeeper_ledger_of(ledger_id, record).custom
     if "pulsar/schemaId" in custom:
         return custom["pulsar/schemaId"]
     named = custom.get("pulsar/compactedTopic") or custom.get("pulsar/delayedIndexTopic")
@@ -50,17 +50,19 @@ def created_for(held: Versioned) -> str:
     return f"{topic.namespace_name}/{topic.local}"
 
 
-def test_ledgers_of_each_topic_and_no_others(store: Store) -> None:
-    records = [held for held in store.scan("/managed-ledgers") if TopicName.from_path(held.path)]
-    names = {(topic.partitioned or topic) for held in records if (topic := TopicName.from_path(held.path))}
+def test_each_topic_has_its_ledgers_and_no_others(store: Store) -> None:
+    records = [record for record in store.scan("/managed-ledgers") if TopicName.from_path(record.path)]
+    names = {
+        (topic.partitioned or topic) for record in records if (topic := TopicName.from_path(record.path))
+    }
     checked = 0
     for name in sorted(names, key=str):
-        found = list(belongings(store, str(name)).values())
-        paths = [held.path for held in found]
+        values = list(belongings(store, str(name)).values())
+        paths = [value.path for value in values]
         assert len(paths) == len(set(paths))
-        owners = {created_for(held) for held in found if ledger_of_path(held.path) is not None}
+        owners = {created_for(value) for value in values if ledger_of_path(value.path) is not None}
         own = f"{name.namespace_name}/{name.local}"
-        # Logs of acknowledgments in transactions are topics of their own.
+        # Pending-ack logs of transactions are topics of their own.
         assert all(owner == own or owner.startswith(f"{own}-") for owner in owners), (own, owners)
         checked += len(paths)
         others = [path for path in paths if path.startswith("/managed-ledgers")]
@@ -68,17 +70,19 @@ def test_ledgers_of_each_topic_and_no_others(store: Store) -> None:
     assert checked > 250
 
 
-def test_a_namespace_is_all_of_its_topics_once(store: Store) -> None:
-    found = [held.path for held in belongings(store, "public/default", policies=True).values()]
-    assert len(found) == len(set(found))
-    below = {held.path for held in store.scan("/managed-ledgers/public/default/persistent") if held.value}
-    assert below <= set(found)
-    assert {"/admin/policies/public", "/admin/policies/public/default"} <= set(found)
+def test_a_namespace_has_all_its_topics_once(store: Store) -> None:
+    paths = [value.path for value in belongings(store, "public/default", policies=True).values()]
+    assert len(paths) == len(set(paths))
+    below = {
+        record.path for record in store.scan("/managed-ledgers/public/default/persistent") if record.value
+    }
+    assert below <= set(paths)
+    assert {"/admin/policies/public", "/admin/policies/public/default"} <= set(paths)
 
 
-def test_what_is_not_on_the_disks_stays_out(store: Store, capture: Callable[[str], Path]) -> None:
+def test_ledgers_that_are_not_on_the_disks_are_left_out(store: Store, capture: Callable[[str], Path]) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
-        names = [str(TopicName.from_path(held.path)) for held in store.scan("/managed-ledgers")]
+        names = [str(TopicName.from_path(record.path)) for record in store.scan("/managed-ledgers")]
         topic = next(
             topic
             for name in names
@@ -88,14 +92,16 @@ def test_what_is_not_on_the_disks_stays_out(store: Store, capture: Callable[[str
         )
         hidden, logged = topic.ledgers[0].ledger_id, topic.ledgers[1].ledger_id
         for unindexed_too, left_out in ((False, {hidden, logged}), (True, {hidden})):
-            some = cast(EntrySource, _Without(source, {hidden, logged}))
-            remains = Remains(some, {logged}, unindexed_too)
-            found = {held.path: held for held in belongings(store, str(topic.name), remains=remains).values()}
+            remaining = cast(EntrySource, _Without(source, {hidden, logged}))
+            remains = Remains(remaining, {logged}, unindexed_too)
+            values = {
+                value.path: value for value in belongings(store, str(topic.name), remains=remains).values()
+            }
             assert (remains.counts["gone"], remains.counts["unindexed"]) == (1, 1)
-            assert not {ledger_path(one) for one in left_out} & found.keys()
+            assert not {ledger_path(ledger_id) for ledger_id in left_out} & values.keys()
             kept = [ledger.ledger_id for ledger in topic.ledgers if ledger.ledger_id not in left_out]
-            assert {ledger_path(one) for one in kept} <= found.keys()
-            assert _ledgers(found[TopicName.parse(topic.name).path]) == kept
+            assert {ledger_path(ledger_id) for ledger_id in kept} <= values.keys()
+            assert _ledgers(values[TopicName.parse(topic.name).path]) == kept
 
 
 def _ledgers(record: Versioned) -> list[int]:
@@ -105,7 +111,7 @@ def _ledgers(record: Versioned) -> list[int]:
 
 
 class _Without:
-    """Disks of which some ledgers were deleted."""
+    """Disks from which some ledgers were deleted."""
 
     def __init__(self, source: EntrySource, ledgers: set[int]) -> None:
         self._source, self._ledgers = source, ledgers

@@ -1,4 +1,4 @@
-"""Questions as people write them."""
+"""Parsing of positions, indexes and files of questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulsar_meta.jobs.seek.questions import (
 from pulsar_meta.jobs.topics.topic import Position, parse_position
 
 
-def test_positions() -> None:
+def test_positions_are_parsed() -> None:
     assert parse_position("12:5") == parse_position("12:5:-1") == parse_position("12:5:3") == Position(12, 5)
     assert parse_position("12:-1") == Position(12, -1)
 
@@ -26,12 +26,12 @@ def test_an_index_is_an_unsigned_64_bit_number(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["5", "a:b", "5:6:7:8"])
-def test_what_is_no_position(text: str) -> None:
+def test_an_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_position(text)
 
 
-def test_a_file_of_questions() -> None:
+def test_a_file_has_a_question_per_line() -> None:
     lines = [
         "orders\t5\n",
         "\n",
@@ -57,6 +57,6 @@ def test_a_file_of_questions() -> None:
      '{"topic": "t", "index": 1, "time": 2}', '{"topic": "t", "index": null}',
      '{"topic": "t", "index": 1.5}'],
 )  # fmt: skip
-def test_a_bad_line_is_told_with_its_number(line: str) -> None:
+def test_a_bad_line_is_reported_with_its_number(line: str) -> None:
     with pytest.raises(UsageError, match="line 2"):
         list(read_questions(["t\t1", line], "file"))

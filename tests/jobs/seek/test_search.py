@@ -1,4 +1,4 @@
-"""The search against brute force over every entry, on small topics with everything that topics have."""
+"""The search, compared with a full scan, on small topics with every feature that topics have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsar_meta.jobs.topics.topic import Position
 
 @dataclass(frozen=True)
 class FakeTopic:
-    """Every entry of a topic by ledger; a ledger in `gone` has no entry anywhere."""
+    """All entries of a topic by ledger. Ledgers in `gone` are lost on all bookies."""
 
     ledgers: dict[int, list[Reading]]
     gone: frozenset[int] = frozenset()
@@ -34,11 +34,11 @@ class FakeTopic:
         return ReadingOrder(spans, self.last_index)
 
     def readings(self) -> list[Reading]:
-        found = []
+        readings = []
         for ledger, entries in self.ledgers.items():
             lost = [replace(entry, state=State.MISSING) for entry in entries]
-            found += lost if ledger in self.gone else entries
-        return found
+            readings += lost if ledger in self.gone else entries
+        return readings
 
 
 @dataclass
@@ -85,7 +85,7 @@ healthy_kinds = st.tuples(
 def topics(
     draw: st.DrawFn, *, kinds: st.SearchStrategy[tuple[str, int, int, int]], resets: bool
 ) -> FakeTopic:
-    """A topic: runs of entries in ledgers, indexes that may leave gaps, and step back between ledgers."""
+    """Generate a topic with runs of entries, gaps in the indexes and steps back between ledgers."""
     next_index, clock = draw(st.sampled_from((0, 0, 500))), 1_000_000
     ledgers: dict[int, list[Reading]] = {}
     firsts: list[int] = []
@@ -132,7 +132,7 @@ def holders(fake: FakeTopic, target: int) -> list[Reading]:
 
 
 def brute_status(fake: FakeTopic, target: int) -> str:
-    """What stands where the index would be, in a topic that never steps back and has no holder of it."""
+    """Return the status of an index that no entry has, in a topic whose indexes never step back."""
     samples = [
         (at, reading)
         for at, reading in enumerate(fake.readings())
@@ -160,7 +160,7 @@ def brute_status(fake: FakeTopic, target: int) -> str:
     st.sampled_from((1, 3, 100)),
     st.integers(1, 4),
 )
-def test_index_equals_brute_force(fake: FakeTopic, target: int, per_read: int, leading: int) -> None:
+def test_index_search_equals_a_full_scan(fake: FakeTopic, target: int, per_read: int, leading: int) -> None:
     topic = searching(fake, per_read=per_read, leading=leading)
     for wanted in (target, target // 3, target // 7, target):
         outcome = topic.find(wanted)
@@ -173,9 +173,7 @@ def test_index_equals_brute_force(fake: FakeTopic, target: int, per_read: int, l
 
 @settings(max_examples=300, deadline=None)
 @given(topics(kinds=entry_kinds, resets=True), st.integers(0, 1600), st.sampled_from((1, 3, 100)))
-def test_index_that_steps_back_between_ledgers_is_found_if_anything_holds_it(
-    fake: FakeTopic, target: int, per_read: int
-) -> None:
+def test_an_index_in_a_topic_that_steps_back_is_found(fake: FakeTopic, target: int, per_read: int) -> None:
     topic = searching(fake, per_read=per_read)
     for wanted in (target, target // 3, target // 7):
         outcome = topic.find(wanted)
@@ -186,7 +184,7 @@ def test_index_that_steps_back_between_ledgers_is_found_if_anything_holds_it(
 
 @settings(max_examples=200, deadline=None)
 @given(topics(kinds=healthy_kinds, resets=False), st.data(), st.sampled_from((1, 10)))
-def test_a_healthy_topic_costs_few_reads_whatever_its_properties_claim(
+def test_a_healthy_topic_needs_few_reads_even_if_its_properties_are_false(
     fake: FakeTopic, data: st.DataObject, per_read: int
 ) -> None:
     samples = fake.readings()
@@ -217,7 +215,7 @@ times = st.integers(999_990, 1_001_500)
     st.sampled_from((1, 3, 100)),
     st.sampled_from((-1, 0, 20, 60_000)),
 )
-def test_time_equals_brute_force_where_the_clock_never_steps_back(
+def test_time_search_equals_a_full_scan_if_the_clock_never_steps_back(
     fake: FakeTopic, target: int, clock: str, per_read: int, skew: int
 ) -> None:
     measure = CLOCKS[clock]
@@ -226,7 +224,11 @@ def test_time_equals_brute_force_where_the_clock_never_steps_back(
     expected = first_not_before(readings, clock, target)
     stop = readings.index(expected) if expected else len(readings)
     start = max(
-        (at + 1 for at, one in enumerate(readings[:stop]) if one.state is State.READ and measure(one)),
+        (
+            at + 1
+            for at, reading in enumerate(readings[:stop])
+            if reading.state is State.READ and measure(reading)
+        ),
         default=0,
     )
     lost = {reading.state for reading in readings[start:stop]}
@@ -248,7 +250,7 @@ def test_time_equals_brute_force_where_the_clock_never_steps_back(
     st.sampled_from((1, 4)),
     st.booleans(),
 )
-def test_time_with_clocks_that_disagree_is_a_crossing_and_exhaustively_the_first(
+def test_time_search_with_disagreeing_clocks_finds_a_crossing_or_the_first(
     times: list[list[int]], target: int, per_read: int, exhaustive: bool
 ) -> None:
     ledgers = {
@@ -269,7 +271,7 @@ def test_time_with_clocks_that_disagree_is_a_crossing_and_exhaustively_the_first
 
 
 def steady(ledgers: int, per_ledger: int, start: Callable[[int], int]) -> FakeTopic:
-    """Unbatched ledgers whose first index is `start(ledger)`."""
+    """Generate ledgers of unbatched entries; `start(ledger)` is the first index of each."""
     return FakeTopic(
         {
             ledger: [
@@ -281,13 +283,13 @@ def steady(ledgers: int, per_ledger: int, start: Callable[[int], int]) -> FakeTo
     )
 
 
-def test_many_ledgers_that_start_again_are_all_looked_into() -> None:
+def test_all_ledgers_are_searched_if_indexes_start_again() -> None:
     fake = steady(300, 5, lambda ledger: (ledger * 5) if ledger < 150 else (ledger - 150) * 5)
     assert searching(fake).find(748).status == "found"
     assert searching(fake).find(750).status == "after-last"
 
 
-def test_an_index_beyond_the_end_costs_two_reads_per_ledger_once() -> None:
+def test_an_index_after_the_end_needs_two_reads_per_ledger_once() -> None:
     fake = steady(300, 5, lambda ledger: ledger * 5)
     topic = searching(fake)
     outcome = topic.find(1500)
@@ -295,12 +297,12 @@ def test_an_index_beyond_the_end_costs_two_reads_per_ledger_once() -> None:
     assert outcome.entries_read <= 601
 
 
-def test_an_index_that_nothing_hints_at_is_found_in_the_ledger_that_has_it() -> None:
+def test_an_index_outside_the_pattern_is_found_in_its_ledger() -> None:
     fake = steady(300, 5, lambda ledger: 9000 if ledger == 7 else ledger * 20)
     assert searching(fake).find(9003).reading == fake.ledgers[7][3]
 
 
-def test_an_absent_index_of_too_many_ledgers_is_unknown_and_cheap_unless_exhaustive() -> None:
+def test_a_missing_index_in_too_many_ledgers_is_unknown_unless_exhaustive() -> None:
     fake = steady(MAX_LEDGERS + 1, 2, lambda ledger: 9000 if ledger == 7 else ledger * 2)
     outcome = searching(fake).find(9001)
     assert (outcome.status, outcome.reading) == ("unknown", None)
@@ -318,7 +320,7 @@ def test_the_answer_does_not_depend_on_earlier_questions_if_two_entries_hold_an_
         assert together.find(index).reading == searching(fake).find(index).reading
 
 
-def test_ledgers_without_broker_metadata_cost_patience_not_the_whole_topic() -> None:
+def test_ledgers_without_broker_metadata_are_skipped_after_a_while() -> None:
     plain = [Reading(0, entry, publish_time=1) for entry in range(50_000)]
     indexed = [Reading(1, entry, first_index=entry, last_index=entry) for entry in range(1000)]
     fake = FakeTopic({0: plain, 1: indexed})
@@ -347,12 +349,12 @@ def test_a_time_is_unknown_if_an_earlier_entry_may_have_it() -> None:
     assert searching(fake, CLOCKS["broker"], exhaustive=True).find(50).reading == first
 
 
-def test_a_source_that_answers_nothing_holds_nothing() -> None:
+def test_a_source_without_answers_has_missing_ledgers() -> None:
     fake = steady(2, 3, lambda ledger: ledger * 3)
     assert searching(fake, leading=0).find(4).status == "missing-ledger"
 
 
-def test_positions_and_ordinals_are_each_others_inverse() -> None:
+def test_positions_and_ordinals_are_inverse() -> None:
     order = ReadingOrder([LedgerRange(3, 4), LedgerRange(5, 0), LedgerRange(9, 2, first_entry=7)])
     positions = [order.position(ordinal) for ordinal in range(order.total)]
     assert positions == [(3, 0), (3, 1), (3, 2), (3, 3), (9, 7), (9, 8)]

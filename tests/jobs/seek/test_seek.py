@@ -1,4 +1,4 @@
-"""Seek over topics made in memory: every way of finding, and each way of not finding."""
+"""Seek in topics in memory: every kind of answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.topic_builder import MemoryEntries, TopicBuilder
 class World:
     """A store and a source with one topic `t`: ledgers 3 (closed) and 7 (open).
 
-    Entries: 3:0 indexes 0, 3:1 batch 1-5, 3:2 transaction batch 6, 7:0 batch of one 7, 7:1 8.
+    Entries: 3:0 index 0, 3:1 batch 1-5, 3:2 transaction batch 6, 7:0 batch of one 7, 7:1 index 8.
     """
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ EVERYWHERE = {
 }  # fmt: skip
 
 
-def test_every_index_with_its_place_in_the_batch(world: World) -> None:
+def test_every_index_is_found_with_its_place_in_the_batch(world: World) -> None:
     assert {index: place(world.index(index)) for index in EVERYWHERE} == EVERYWHERE
 
 
-def test_an_answer_says_what_the_entry_says(world: World) -> None:
+def test_an_answer_has_the_fields_of_the_entry(world: World) -> None:
     assert world.index(2) == {
         "topic": "persistent://public/default/t", "index": 2, "status": "found", "ledger_id": 3,
         "entry_id": 1, "batch_index": 1, "first_index": 1, "last_index": 5, "broker_timestamp": 1010,
@@ -84,18 +84,18 @@ def test_an_answer_says_what_the_entry_says(world: World) -> None:
 
 
 @pytest.mark.parametrize("claim", ["0", "4", "-7", "999999999999999999999", "x", ""])
-def test_a_property_never_changes_an_answer(claim: str) -> None:
+def test_a_false_property_never_changes_an_answer(claim: str) -> None:
     world = World().fill(first_index=claim, mine=claim)
     for options in ({}, {"index_property": "mine"}):
         assert {index: place(world.index(index, **options)) for index in EVERYWHERE} == EVERYWHERE
 
 
-def test_answers_come_in_the_order_of_the_questions(world: World) -> None:
-    asked = [Question("t", "index", index) for index in (8, 0, 9, 5)]
-    assert [place(answer) for answer in world.ask(*asked)] == ["7:1:-1", "3:0:-1", "after-last", "3:1:4"]
+def test_answers_keep_the_order_of_the_questions(world: World) -> None:
+    questions = [Question("t", "index", index) for index in (8, 0, 9, 5)]
+    assert [place(answer) for answer in world.ask(*questions)] == ["7:1:-1", "3:0:-1", "after-last", "3:1:4"]
 
 
-def test_time_is_the_first_entry_not_before(world: World) -> None:
+def test_a_time_finds_the_first_entry_at_or_after_it(world: World) -> None:
     times = {0: "3:0:-1", 1000: "3:0:-1", 1001: "3:1:0", 1021: "7:0:0", 1040: "7:1:-1", 1041: "after-last"}
     assert {time: place(world.time(time)) for time in times} == times
     assert world.time(1001)["clock"] == "broker"
@@ -113,7 +113,7 @@ def test_false_close_times_never_change_an_answer(world: World, skew: int) -> No
             assert place(world.time(time, skew=skew)) == expected
 
 
-def test_entries_without_broker_metadata_are_no_index() -> None:
+def test_entries_without_broker_metadata_have_no_index() -> None:
     world = World()
     world.topic.ledger(1)
     world.topic.publish(10, indexed=False)
@@ -131,7 +131,7 @@ def test_entries_without_broker_metadata_are_no_index() -> None:
     assert place(world.time(25, clock="broker")) == "no-index"
 
 
-def test_trimmed_before_empty_and_gap(world: World) -> None:
+def test_trimmed_empty_and_missing_indexes_have_their_status(world: World) -> None:
     del world.topic.info.ledgerInfo[0]
     world.store.values.clear()
     world.topic.save()
@@ -147,7 +147,7 @@ def test_trimmed_before_empty_and_gap(world: World) -> None:
     assert place(nothing.time(1)) == "after-last"
 
 
-def test_missing_ledgers_and_corrupt_entries_stand_in_the_way(world: World) -> None:
+def test_missing_ledgers_and_corrupt_entries_are_reported(world: World) -> None:
     broken = bytearray(world.source.held[3][1])
     broken[-1] ^= 1
     world.source.held[3][1] = bytes(broken)
@@ -161,19 +161,19 @@ def test_missing_ledgers_and_corrupt_entries_stand_in_the_way(world: World) -> N
     assert place(world.index(7)) == "missing-ledger"
 
 
-def test_a_ledger_cut_short_at_the_source_is_missing(world: World) -> None:
+def test_a_ledger_truncated_at_the_source_is_missing(world: World) -> None:
     del world.source.held[3][2]
     assert [place(world.index(index)) for index in (5, 6, 7)] == ["3:1:4", "missing-ledger", "7:0:0"]
 
 
-def test_a_terminated_topic_ends_where_it_was_terminated(world: World) -> None:
+def test_a_terminated_topic_ends_at_its_termination(world: World) -> None:
     world.topic.info.terminatedPosition.ledgerId, world.topic.info.terminatedPosition.entryId = 7, 0
     world.store.values.clear()
     world.topic.save()
     assert [place(world.index(index)) for index in (7, 8)] == ["7:0:0", "after-last"]
 
 
-def test_no_topic_and_a_broken_record(world: World) -> None:
+def test_a_missing_topic_and_a_corrupt_record_are_reported(world: World) -> None:
     (nowhere,) = world.ask(Question("other", "index", 1))
     assert nowhere == {
         "topic": "persistent://public/default/other", "index": 1, "status": "no-topic", "entries_read": 0
@@ -183,7 +183,7 @@ def test_no_topic_and_a_broken_record(world: World) -> None:
     assert (broken["status"], bool(broken["reason"])) == ("unreadable", True)
 
 
-def test_a_partitioned_topic_is_all_its_partitions(world: World) -> None:
+def test_a_partitioned_topic_has_an_answer_per_partition(world: World) -> None:
     world.store.put("/admin/partitioned-topics/public/default/persistent/p", b'{"partitions":3}', ABSENT)
     for number in (0, 2):
         part = TopicBuilder(f"p-partition-{number}", world.store, world.source)
@@ -197,18 +197,18 @@ def test_a_partitioned_topic_is_all_its_partitions(world: World) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"partitions": "x"}', b'{"partitions": -1}', b"[1]"])
-def test_broken_partition_metadata_is_told(world: World, value: bytes) -> None:
+def test_corrupt_partition_metadata_is_a_decode_error(world: World, value: bytes) -> None:
     world.store.put("/admin/partitioned-topics/public/default/persistent/p", value, ABSENT)
     with pytest.raises(DecodeError):
         world.ask(Question("p", "index", 0))
 
 
-def test_a_name_that_is_no_topic_is_a_usage_error(world: World) -> None:
+def test_an_invalid_topic_name_is_a_usage_error(world: World) -> None:
     with pytest.raises(UsageError):
         world.ask(Question("kafka://a/b/c", "index", 0))
 
 
-def test_bounds_are_exclusive_and_hide_what_lies_beyond(world: World) -> None:
+def test_bounds_are_exclusive_and_hide_everything_outside(world: World) -> None:
     bounds = {"after": Position(3, 0), "before": Position(7, 1)}
     seen = {index: place(world.index(index, **bounds)) for index in (0, 1, 7, 8)}
     assert seen == {0: "before-first", 1: "3:1:0", 7: "7:0:0", 8: "after-last"}
@@ -222,14 +222,14 @@ def cursor(world: World, **fields: int) -> None:
     world.store.put(world.topic.topic.cursor_path("sub/ü"), record.SerializeToString(), ABSENT)
 
 
-def test_a_cursor_hides_what_it_has_passed(world: World) -> None:
+def test_a_cursor_hides_acknowledged_entries(world: World) -> None:
     cursor(world, cursorsLedgerId=-1, markDeleteLedgerId=3, markDeleteEntryId=1)
     assert [place(world.index(index, cursor="sub/ü")) for index in (5, 6)] == ["before-first", "3:2:0"]
     with pytest.raises(NotFoundError):
         world.index(5, cursor="nobody")
 
 
-def test_a_cursor_in_use_has_its_position_in_its_ledger(world: World) -> None:
+def test_the_position_of_a_cursor_in_use_comes_from_its_ledger(world: World) -> None:
     cursor(world, cursorsLedgerId=50, markDeleteLedgerId=3, markDeleteEntryId=-1)
     assert place(world.index(0, cursor="sub/ü")) == "3:0:-1"
     assert len(world.notes) == 1
@@ -243,16 +243,16 @@ def test_a_cursor_in_use_has_its_position_in_its_ledger(world: World) -> None:
 @pytest.mark.parametrize(
     ("now", "newest", "oldest_expired"),
     [
-        (11_000, "before-first", False),  # exactly the time to live old: not yet
+        (11_000, "before-first", False),  # exactly as old as the time to live, so not expired
         (11_001, "3:0:-1", False),
         (11_011, "3:1:0", False),
         (11_025, "3:2:0", False),
         (12_000, "7:1:-1", False),
-        (16_000, "7:1:-1", False),  # exactly half as long again: not yet
+        (16_000, "7:1:-1", False),  # exactly one and a half times as old, so not expired
         (16_001, "7:1:-1", True),
     ],
 )
-def test_expired_by_the_brokers_rules(world: World, now: int, newest: str, oldest_expired: bool) -> None:
+def test_expiry_follows_the_brokers_rules(world: World, now: int, newest: str, oldest_expired: bool) -> None:
     (answer,) = world.ask(Question("t", "time", now - 10_000, time_to_live=10))
     assert (place(answer), answer["oldest_expired"]) == (newest, oldest_expired)
 
@@ -264,7 +264,7 @@ def test_nothing_expires_in_an_empty_topic() -> None:
     assert (place(answer), answer["oldest_expired"]) == ("after-last", False)
 
 
-def test_batches_of_reads_give_the_same_answers(world: World) -> None:
+def test_reads_in_batches_give_the_same_answers(world: World) -> None:
     world.source.entries_per_read = 100
     assert {index: place(world.index(index)) for index in EVERYWHERE} == EVERYWHERE
     world.source.held[3][1] = b"\0"

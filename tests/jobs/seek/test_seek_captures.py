@@ -1,4 +1,4 @@
-"""Seek on what real brokers wrote: equal to the truth, and each difference from the broker explained."""
+"""Seek equals the truth of real brokers' captures, and each difference from a broker has a known reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ORDERS = "persistent://public/default/orders"
 
 @pytest.fixture
 def opened_capture(capture: Capture) -> Iterator[Opener]:
-    """Return a function that opens a capture for seeking, closed at the end."""
+    """A function that opens a capture for seeking. It is closed at the end."""
     with ExitStack() as stack:
         yield lambda name, *options: stack.enter_context(closing(CaptureSeek(capture(name), *options)))
 
@@ -70,32 +70,34 @@ def test_every_index_and_time_equals_the_truth(capture: Capture, name: str) -> N
         ("nobody-made-this", 0, "no-topic"),
     ],
 )
-def test_each_way_of_not_finding(opened_capture: Opener, topic: str, index: int, status: str) -> None:
+def test_indexes_that_do_not_exist_have_their_status(
+    opened_capture: Opener, topic: str, index: int, status: str
+) -> None:
     name = topic if "/" in topic else f"public/default/{topic}"
     opened = opened_capture("pulsar-4.2.4")
     answer = opened.ask(f"persistent://{name}", "index", index)
     assert (answer["status"], "ledger_id" in answer) == (status, False)
 
 
-def test_entries_that_no_disk_at_hand_holds_are_missing(opened_capture: Opener) -> None:
+def test_entries_on_other_disks_are_missing(opened_capture: Opener) -> None:
     opened = opened_capture("pulsar-4.2.4-3bookies")
     opened.source.close()
-    # Of a striped ledger one of three bookies holds two entries of three.
+    # One of three bookies has two of three entries of a striped ledger.
     opened.source = open_entries(bookie_urls(opened.folder)[:1])
     statuses: Counter[str] = Counter()
     for message in opened.truth[ORDERS]["messages"]:
-        held = message["e"] in set(opened.source.entry_ids(message["l"], message["e"], message["e"]))
+        on_disk = message["e"] in set(opened.source.entry_ids(message["l"], message["e"], message["e"]))
         answer = opened.ask(ORDERS, "index", message["ix"])
-        assert answer["status"] == ("found" if held else "missing-ledger")
-        assert not held or (answer["ledger_id"], answer["entry_id"]) == (message["l"], message["e"])
+        assert answer["status"] == ("found" if on_disk else "missing-ledger")
+        assert not on_disk or (answer["ledger_id"], answer["entry_id"]) == (message["l"], message["e"])
         statuses[answer["status"]] += 1
     assert min(statuses["found"], statuses["missing-ledger"]) > 1000
 
 
-def test_a_cursor_hides_what_it_has_passed(opened_capture: Opener) -> None:
+def test_a_cursor_hides_entries_up_to_its_mark_delete_position(opened_capture: Opener) -> None:
     truth = opened_capture("pulsar-4.2.4").truth
-    stated = truth[ORDERS]["internalStats"]["cursors"]["batch-idx"]
-    passed = Position(*map(int, stated["markDeletePosition"].split(":")))
+    cursor = truth[ORDERS]["internalStats"]["cursors"]["batch-idx"]
+    passed = Position(*map(int, cursor["markDeletePosition"].split(":")))
     opened = opened_capture("pulsar-4.2.4", SeekOptions(cursor="batch-idx"))
     for message in opened.truth[ORDERS]["messages"][::13]:
         answer = opened.ask(ORDERS, "index", message["ix"])
@@ -103,12 +105,13 @@ def test_a_cursor_hides_what_it_has_passed(opened_capture: Opener) -> None:
         assert answer["status"] == ("before-first" if hidden else "found")
 
 
-def test_reads_are_few(opened_capture: Opener) -> None:
+def test_a_search_needs_few_reads(opened_capture: Opener) -> None:
     opened = opened_capture("pulsar-4.2.4")
     reads = []
     for message in opened.truth[ORDERS]["messages"][::41]:
         opened.seekers.clear()
         reads.append(opened.ask(ORDERS, "index", message["ix"])["entries_read"])
-    # 163 entries in batches of 1 to 314, one read at a time: Pulsar's OpFindNewest needs about 12.
+    # 163 entries in batches of 1 to 314 messages, read one at a time. Pulsar's OpFindNewest needs about 12
+    # reads.
     assert sum(reads) / len(reads) < 6
     assert max(reads) <= 14

@@ -1,4 +1,4 @@
-"""What the tests of Spark share."""
+"""Fixtures for tests of Spark."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def cluster(session: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """Return the URL of a master whose two workers, each with two cores, write below `tmp_path`."""
+    """Start a Spark master and two workers of two cores that write to `tmp_path`. Returns its URL."""
     with standalone_spark(tmp_path) as master:
         yield master

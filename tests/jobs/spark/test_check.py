@@ -1,4 +1,4 @@
-"""A store checked by Spark's workers: the same findings, counts and reasons as by one process."""
+"""`check` by Spark's workers has the same findings, counts and reasons as in one process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def lines(store: Store, urls: tuple[str, ...], *, spark: bool) -> list[str]:
-    """Return the findings as lines in their order, the account of the run last."""
+    """Return the findings as sorted lines, followed by the summary of the run."""
     with ExitStack() as stack:
         source = stack.enter_context(open_entries(urls)) if urls else None
         passes = (
@@ -39,15 +39,15 @@ def lines(store: Store, urls: tuple[str, ...], *, spark: bool) -> list[str]:
             else None
         )
         run = checkup(store, source, (), CheckOptions(min_age=0), urls=urls, passes=passes)
-        found = sorted(dumps(finding.document()) for finding in run.findings())
-        return [*found, dumps({"checked": run.counts, "not_checked": run.not_checked})]
+        findings = sorted(dumps(finding.document()) for finding in run.findings())
+        return [*findings, dumps({"checked": run.counts, "not_checked": run.not_checked})]
 
 
 @pytest.mark.spark
-def test_a_generated_store_with_wounds(
+def test_a_generated_store_with_damage_has_the_same_findings(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Each kind of record is divided into a few parts.
+    # Split each kind of record into a few parts.
     monkeypatch.setattr(check, "PARTS_PER_CORE", 2)
     with open_store(write_rocksdb(tmp_path / "store", topics=240, wounded_every=7)) as store:
         here = lines(store, (), spark=False)
@@ -58,14 +58,14 @@ def test_a_generated_store_with_wounds(
 
 
 @pytest.mark.spark
-def test_a_capture_with_its_entries(
+def test_a_capture_with_entries_has_the_same_findings(
     session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = capture("pulsar-4.2.4")
     damaged = tmp_path / "damaged.ndjson"
-    held = (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines(keepends=True)
+    records = (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines(keepends=True)
     gone = (f'"{ledger_path(25)}"', f'"{TopicName.parse("public/default/strings").path}"')
-    damaged.write_text("".join(line for line in held if not any(path in line for path in gone)))
+    damaged.write_text("".join(line for line in records if not any(path in line for path in gone)))
     with open_store(f"snapshot:{damaged}") as store:
         here = lines(store, (f"bookie-disk:{folder / 'bookie0'}",), spark=False)
         assert lines(store, (f"bookie-disk:{folder / 'bookie0'}",), spark=True) == here
@@ -74,9 +74,9 @@ def test_a_capture_with_its_entries(
 
 @pytest.mark.parametrize("top", [ADMIN, LEDGERS, SCHEMAS, MANAGED_LEDGERS])
 @pytest.mark.parametrize("wanted", [1, 3, 20, 1000])
-def test_pieces_have_each_value_once(capture: Callable[[str], Path], top: str, wanted: int) -> None:
+def test_parts_contain_each_value_once(capture: Callable[[str], Path], top: str, wanted: int) -> None:
     store = healthy_store(capture("pulsar-2.8.2"))
     parts = divide(store, top, wanted)
-    found = [record for part in parts for record in check.records_of(store, part)]
-    assert sorted(found) == sorted(store.scan(top))
+    records = [record for part in parts for record in check.records_of(store, part)]
+    assert sorted(records) == sorted(store.scan(top))
     assert len(parts) <= wanted + 1

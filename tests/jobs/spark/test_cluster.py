@@ -1,4 +1,4 @@
-"""Seek, and messages as rows, on a standalone Spark: a master and two workers, each with its part."""
+"""Seek and messages as rows on a standalone Spark, where a master and two workers share the work."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from pulsar_meta.jobs.spark.session import spark_session
 with spark_session(SparkSettings(sys.argv[1], json.loads(sys.argv[2]))) as spark:
     register(spark)
     messages = spark.read.format("pulsar_messages").options(**json.loads(sys.argv[3])).load()
-    whole = messages.where("error is null and length(payload) >= 0")
-    print(json.dumps([list(row) for row in whole.groupBy("topic").count().collect()]))
+    readable = messages.where("error is null and length(payload) >= 0")
+    print(json.dumps([list(row) for row in readable.groupBy("topic").count().collect()]))
 """
 
 
 @pytest.fixture
 def pex(tmp_path: Path) -> Path:
-    """Return what `make pex` makes, uncompressed, since that is sooner done."""
+    """Build the file of `make pex`, uncompressed because that is faster."""
     wheels, file = tmp_path / "wheels", tmp_path / "pulsar-meta.pex"
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(wheels), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, timeout=400)
@@ -44,19 +44,19 @@ def pex(tmp_path: Path) -> Path:
     return file
 
 
-def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_path: Path) -> None:
+def test_both_workers_take_part(cluster: str, capture: Callable[[str], Path], tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4")
     conf = settings()
     seek_as_locally(cluster, folder, conf, tmp_path)
     counted = count_messages(cluster, folder, conf, tmp_path)
-    stated = read_truth(folder)
+    truth = read_truth(folder)
     assert {topic: counted[topic] for topic in PLAIN} == {
-        topic: len(stated[topic]["messages"]) for topic in PLAIN
+        topic: len(truth[topic]["messages"]) for topic in PLAIN
     }
     both_worked(tmp_path, 2)
 
 
-def test_both_workers_answer_with_a_pex_that_lacks_pyspark(
+def test_both_workers_take_part_with_a_pex_without_pyspark(
     cluster: str, capture: Callable[[str], Path], pex: Path, tmp_path: Path
 ) -> None:
     unpacked = tmp_path / "unpacked"
@@ -74,30 +74,30 @@ def test_both_workers_answer_with_a_pex_that_lacks_pyspark(
 
 
 def seek_as_locally(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> None:
-    """Ask an index of a namespace on the cluster; the answers have to be those of one process."""
+    """Seek an index in a namespace on the cluster and compare the answers with those of one process."""
     places = [
         "--store",
         f"snapshot:{folder / 'metadata.ndjson'}",
         "--entries",
         f"bookie-disk:{folder / 'bookie0'}",
     ]
-    asked = [PROGRAM, "seek", "--namespace", "public/default", "--index", "5", "-o", "ndjson", *places]
+    words = [PROGRAM, "seek", "--namespace", "public/default", "--index", "5", "-o", "ndjson", *places]
     options = [text for pair in conf.items() for text in ("--conf", "=".join(pair))]
     by_spark = subprocess.run(
-        [*asked, "--engine", "spark", "--master", cluster, *options],
+        [*words, "--engine", "spark", "--master", cluster, *options],
         capture_output=True, text=True, timeout=400, check=False, cwd=tmp_path,
     )  # fmt: skip
     looked_at = json.loads(by_spark.stderr)
     assert looked_at["checked"]["questions"] == len(by_spark.stdout.splitlines())
     assert looked_at["not_checked"] == {}
-    locally = subprocess.run([*asked, "--engine", "local"], capture_output=True, text=True, check=False)
+    locally = subprocess.run([*words, "--engine", "local"], capture_output=True, text=True, check=False)
     assert by_spark.returncode == locally.returncode == 3
     assert without_price(by_spark.stdout) == without_price(locally.stdout)
     assert [json.loads(line)["status"] for line in by_spark.stdout.splitlines()].count("found") > 20
 
 
 def count_messages(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> dict[str, int]:
-    """Return how many messages a session of one's own sees of each topic, in tasks of 300 entries."""
+    """Count the messages of each topic in a separate session, with tasks of 300 entries."""
     options = {
         "store": f"snapshot:{folder / 'metadata.ndjson'}", "entries": f"bookie-disk:{folder / 'bookie0'}",
         "topics": " ".join(PLAIN), "entriesPerPartition": "300",

@@ -1,4 +1,4 @@
-"""Exports by a standalone Spark of two workers: killed, gone on with, read back; from disks, from S3."""
+"""Exports by a standalone Spark with two workers, from disks and from S3: killed, resumed and read back."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def table(to: Path) -> Any:
     import pyarrow.dataset as ds
 
     places = [("topic", "ascending"), ("ledger_id", "ascending"), ("entry_id", "ascending")]
-    found = ds.dataset(to, format="parquet", partitioning="hive").to_table()
-    return found.sort_by([*places, ("batch_index", "ascending")])
+    rows = ds.dataset(to, format="parquet", partitioning="hive").to_table()
+    return rows.sort_by([*places, ("batch_index", "ascending")])
 
 
 def rows_by_topic(to: Path) -> dict[str, int]:
     import duckdb
 
     query = "select topic, count(*) from read_parquet(?, hive_partitioning=true) group by all"
-    found = duckdb.sql(query, params=[f"{to}/**/*.parquet"])
-    assert found is not None
-    return dict(found.fetchall())
+    counts = duckdb.sql(query, params=[f"{to}/**/*.parquet"])
+    assert counts is not None
+    return dict(counts.fetchall())
 
 
-def test_what_was_killed_goes_on_and_is_what_one_process_exports(
+def test_a_killed_export_is_resumed_and_equals_one_by_one_process(
     cluster: str, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder, to, alone = capture("pulsar-4.2.4-killed"), tmp_path / "out", tmp_path / "alone"
@@ -83,18 +83,20 @@ def test_what_was_killed_goes_on_and_is_what_one_process_exports(
     assert f"{len(by_file(alone)) - len(begun)} pieces read now, {len(begun)} known before" in done.stderr
     assert by_file(to) == by_file(alone)
     assert table(to).equals(table(alone))
-    stated, rows = read_truth(folder), rows_by_topic(to)
-    assert [rows[topic] for topic in PLAIN] == [len(stated[topic]["messages"]) for topic in PLAIN]
+    truth, rows = read_truth(folder), rows_by_topic(to)
+    assert [rows[topic] for topic in PLAIN] == [len(truth[topic]["messages"]) for topic in PLAIN]
     both_worked(tmp_path, 2)
 
 
-def test_messages_of_objects_in_s3(cluster: str, capture: Callable[[str], Path], tmp_path: Path) -> None:
+def test_messages_are_exported_from_objects_in_s3(
+    cluster: str, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
     folder, to, alone = capture("pulsar-4.2.4-killed"), tmp_path / "out", tmp_path / "alone"
-    stated = read_truth(folder)[COLD]
+    truth = read_truth(folder)[COLD]
     with s3_server() as environment:
-        for one in stated["internalStats"]["ledgers"]:
-            if one["entries"]:
-                offload(client(environment), folder, one["ledgerId"])
+        for ledger in truth["internalStats"]["ledgers"]:
+            if ledger["entries"]:
+                offload(client(environment), folder, ledger["ledgerId"])
         conf = settings() | {f"spark.executorEnv.{name}": value for name, value in environment.items()}
         words = command(to, COLD, where(folder, [f"offload:s3://{BUCKET}"]), cluster, conf)
         done = subprocess.run(
@@ -105,4 +107,4 @@ def test_messages_of_objects_in_s3(cluster: str, capture: Callable[[str], Path],
     disks = where(folder, bookie_urls(folder))
     assert pulsar_meta_here("export", COLD, "--to", alone, *disks).returncode == 0
     assert by_file(to) == by_file(alone)
-    assert rows_by_topic(to) == {COLD: len(stated["messages"])}
+    assert rows_by_topic(to) == {COLD: len(truth["messages"])}

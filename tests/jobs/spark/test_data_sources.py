@@ -1,4 +1,4 @@
-"""The data sources in a session."""
+"""The Spark data sources in a session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDERS = "persistent://public/default/orders"
 
 @pytest.fixture
 def pushing(session: SparkSession) -> Iterator[SparkSession]:
-    """The session with filter pushdown switched on."""
+    """The session with filter pushdown enabled."""
     session.conf.set(PUSHDOWN, "true")
     register(session)
     yield session
@@ -50,7 +50,7 @@ def load(session: SparkSession, source: str, folder: Path, **options: str) -> Da
     return session.read.format(source).options(**(every | options)).load()
 
 
-def test_every_entry_of_a_disk_is_a_row_as_the_codec_reads_it(session: SparkSession, folder: Path) -> None:
+def test_every_entry_of_a_disk_is_a_row_that_equals_the_codecs(session: SparkSession, folder: Path) -> None:
     register(session)
     urls = f"bookie-disk:{folder / 'bookie0'}"
     frame = session.read.format("pulsar_entries").options(entries=urls, verify="true").load()
@@ -78,7 +78,7 @@ def test_the_messages_of_every_topic_are_counted(session: SparkSession, folder: 
         assert counted[topic] == len(truth[topic]["messages"])
 
 
-def test_partitions_are_cut_and_joined_by_entries(session: SparkSession, folder: Path) -> None:
+def test_partitions_are_split_and_joined_by_entries(session: SparkSession, folder: Path) -> None:
     few = load(session, "pulsar_entries", folder, columns="ledger_id,entry_id")
     many = load(session, "pulsar_entries", folder, columns="ledger_id,entry_id", entriesPerPartition="700")
     assert few.rdd.getNumPartitions() == 1
@@ -98,7 +98,7 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_filters_give_the_same_rows_pushed_down_or_not(
+def test_filters_give_the_same_rows_with_and_without_pushdown(
     pushing: SparkSession, folder: Path, query: str
 ) -> None:
     columns = {"columns": "topic,ledger_id,entry_id,index,last_index"}
@@ -119,7 +119,7 @@ class GreaterThanOrEqual:
     value = 40
 
 
-def test_pushed_filters_spare_reading(folder: Path) -> None:
+def test_pushed_filters_save_reads(folder: Path) -> None:
     options = {
         "store": f"snapshot:{folder / 'metadata.ndjson'}",
         "entries": f"bookie-disk:{folder / 'bookie0'}",
@@ -134,11 +134,13 @@ def test_pushed_filters_spare_reading(folder: Path) -> None:
     assert not wanted_by([EqualTo(), EqualTo()]).ledgers.holds(22)
 
 
-def test_ledgers(session: SparkSession, folder: Path) -> None:
+def test_ledgers_equal_the_brokers(session: SparkSession, folder: Path) -> None:
     rows = load(session, "pulsar_ledgers", folder, topics="orders").collect()
     truth = read_truth(folder)[ORDERS]["internalStats"]["ledgers"]
     closed = [(row["ledger_id"], row["entries"], row["size"]) for row in rows if row["closed_at"]]
-    assert closed == [(one["ledgerId"], one["entries"], one["size"]) for one in truth][: len(closed)]
+    assert (
+        closed == [(ledger["ledgerId"], ledger["entries"], ledger["size"]) for ledger in truth][: len(closed)]
+    )
     assert len(closed) == len(truth) - 1
     assert rows[0]["properties"] == {"first-index": "0"}
     every = load(session, "pulsar_ledgers", folder, topicsPerPartition="7")
@@ -170,12 +172,14 @@ def test_a_shadow_topic_has_the_ledgers_and_entries_of_its_source(
         load(session, "pulsar_entries", folder, topics="of-deleted").count()
 
 
-def test_cursors(session: SparkSession, folder: Path) -> None:
+def test_cursors_equal_the_brokers(session: SparkSession, folder: Path) -> None:
     truth = read_truth(folder)["persistent://public/default/fanout"]["internalStats"]["cursors"]
     rows = load(session, "pulsar_cursors", folder, topics="fanout").where("cursors_ledger_id = -1").collect()
-    found = {row["cursor"]: f"{row['mark_delete_ledger_id']}:{row['mark_delete_entry_id']}" for row in rows}
-    assert len(found) > 50
-    assert found == {name: truth[name]["markDeletePosition"] for name in found}
+    positions = {
+        row["cursor"]: f"{row['mark_delete_ledger_id']}:{row['mark_delete_entry_id']}" for row in rows
+    }
+    assert len(positions) > 50
+    assert positions == {name: truth[name]["markDeletePosition"] for name in positions}
 
 
 @pytest.mark.parametrize(
@@ -195,14 +199,14 @@ def test_wrong_options_are_refused(session: SparkSession, options: dict[str, str
 
 
 @pytest.mark.parametrize("text", ["abc", "-5", "1e3", "", " 7", "9" * 30])
-def test_sizes_that_are_no_numbers_name_their_option(text: str) -> None:
+def test_an_invalid_size_is_reported_with_its_option(text: str) -> None:
     with pytest.raises(UsageError, match=r"^entriesPerPartition is a whole number, not '"):
         EntryReader({"entries": "frames:/x", "entriesperpartition": text}, ())
     with pytest.raises(UsageError, match=r"^topicsPerPartition is a whole number, not '"):
         LedgerReader({"store": "dir:/x", "topicsperpartition": text}, ())
 
 
-def test_the_example_of_the_documentation_runs(session: SparkSession, folder: Path) -> None:
+def test_the_examples_of_the_documentation_run(session: SparkSession, folder: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert len(examples) >= 2
     names: dict[str, Any] = {"spark": session}

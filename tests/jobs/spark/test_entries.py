@@ -39,27 +39,29 @@ def damaged(capture: Callable[[str], Path], tmp_path: Path) -> Sources:
     return Sources(f"snapshot:{folder}/metadata.ndjson", (f"bookie-disk:{folder}/bookie0?index=scan",))
 
 
-def test_what_is_missing_or_broken_is_reported_by_spark_too(session: SparkSession, damaged: Sources) -> None:
+def test_missing_and_corrupt_entries_are_reported_by_spark_too(
+    session: SparkSession, damaged: Sources
+) -> None:
     chosen, look = EntryFilter(parse_filter("a or not a"), "any", frozenset(), 1 << 20), DumpOptions()
     here: list[PulsarMetaError] = []
     there: list[PulsarMetaError] = []
     here_counts, there_counts = FilterCounts(), FilterCounts()
-    looked, sent = Coverage(), Coverage()
+    coverage, sent = Coverage(), Coverage()
     assert damaged.store is not None
     with open_store(damaged.store) as store, open_entries(damaged.urls) as source:
         topics = ["orders", "marks", "plain"]
         choices = list(choose(topics, store, source, here.append))
         places = [(choice, Limits()) for choice in choices]
-        entries = read_entries(places, source, store, here.append, looked)
-        found = list(describe_matching(entries, chosen, here_counts, look, None, here.append))
+        entries = read_entries(places, source, store, here.append, coverage)
+        local = list(describe_matching(entries, chosen, here_counts, look, None, here.append))
         parts = [part for choice in choices for part in ranges(choice, Limits(), source)]
         ledgers = with_bookkeeper(store, (part.ledger for part in parts), there.append)
         sent_parts = list(zip(parts, ledgers, strict=True))
         by_spark = match_with_spark(
             damaged, sent_parts, chosen, look, there_counts, sent, there.append, SparkSettings()
         )
-        assert list(by_spark) == found
+        assert list(by_spark) == local
     assert there_counts == here_counts
-    assert (sent.ledgers, sent.entries) == (looked.ledgers, looked.entries)
+    assert (sent.ledgers, sent.entries) == (coverage.ledgers, coverage.entries)
     assert list(map(str, there)) == list(map(str, here))
     assert any("no source has" in str(fault) for fault in there)

@@ -1,4 +1,4 @@
-"""A command that is interrupted while Spark starts, or works, leaves no process behind."""
+"""A command that is interrupted while Spark starts or works leaves no process behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(capture: Callable[[str], Path], tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a seek by Spark whose processes are recognized by their environment."""
+    """A function that starts a seek by Spark. The environment of its processes identifies them."""
     folder = capture("pulsar-4.2.4")
     environment = {
         **os.environ,
@@ -63,21 +63,21 @@ def start(capture: Callable[[str], Path], tmp_path: Path) -> Iterator[Start]:
 
 
 def marked(folder: Path) -> dict[int, str]:
-    """Return the command lines of the processes that a test in `folder` started, at any depth."""
-    found = {}
+    """Map the ids of the processes that a test in `folder` started, at any depth, to their command lines."""
+    processes = {}
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
         try:
             if f"{MARK}={folder}\0".encode() in (process / "environ").read_bytes():
-                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
+                processes[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
         except (OSError, UnicodeDecodeError):
             continue
-    return found
+    return processes
 
 
 def until(folder: Path, sign: str, process: subprocess.Popen[str]) -> None:
-    """Wait until `sign` is found in the command line of a process of the test."""
+    """Wait until `sign` is in the command line of a process of the test."""
     late = time.monotonic() + 120
     while not any(re.search(sign, line) for line in marked(folder).values()):
         assert process.poll() is None, "ended before it could be interrupted"
@@ -85,15 +85,15 @@ def until(folder: Path, sign: str, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-def nothing_left(folder: Path, seconds: float) -> bool:
+def no_process_left(folder: Path, seconds: float) -> bool:
     late = time.monotonic() + seconds
     while marked(folder) and time.monotonic() < late:
         time.sleep(0.1)
     return not marked(folder)
 
 
-# From the shell script, through Java's launcher, to the Java that PySpark talks to and beyond; a moment
-# that is over before it is seen is taken for the next one.
+# From the shell script and Java's launcher to the Java process that PySpark talks to, and later. If a moment
+# is over before the test sees it, the test uses the next one.
 JAVA = "IgnoreUnrecognizedVMOptions"
 SCRIPT = "bin/spark-|" + JAVA
 LAUNCHER = "launcher.Main|" + JAVA
@@ -102,7 +102,7 @@ MOMENTS = [(SCRIPT, 0.0), (LAUNCHER, 0.0), (JAVA, 0.0), (JAVA, 2.0), (JAVA, 6.0)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
 @pytest.mark.parametrize(("sign", "later"), MOMENTS)
-def test_interrupted_while_spark_starts(
+def test_an_interrupt_while_spark_starts_leaves_no_process(
     start: Start,
     tmp_path: Path,
     sign: str,
@@ -114,39 +114,39 @@ def test_interrupted_while_spark_starts(
     time.sleep(later)
     process.send_signal(number)
     out, _ = process.communicate(timeout=120)
-    # A Python that ends by itself is followed by Java, as soon as that sees its input closed.
-    assert nothing_left(tmp_path, 0 if process.returncode == 128 + number else 60)
+    # If Python ends normally, Java follows as soon as it sees its input closed.
+    assert no_process_left(tmp_path, 0 if process.returncode == 128 + number else 60)
     if process.returncode in (0, 3):
         assert later
         return
-    # To a shell both are the same; the second is a Python that had nothing left to do but to end.
+    # A shell sees both as the same. The second one is a Python that only had to exit.
     assert process.returncode in (128 + number, *([-number] if later else []))
     assert out in ("", "21:25:2\n")
-    assert [found.name for found in tmp_path.iterdir()] == []
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(("sign", "later"), [(SCRIPT, 0.0), (JAVA, 3.0)])
-def test_killed_outright_java_ends_itself(start: Start, tmp_path: Path, sign: str, later: float) -> None:
+def test_java_ends_if_the_command_is_killed(start: Start, tmp_path: Path, sign: str, later: float) -> None:
     process = start()
     until(tmp_path, sign, process)
     time.sleep(later)
     process.kill()
     process.communicate(timeout=120)
-    assert nothing_left(tmp_path, 120)
+    assert no_process_left(tmp_path, 120)
 
 
 @pytest.mark.parametrize("delay", [0.3, 1.5])
-def test_interrupted_after_a_moment(start: Start, tmp_path: Path, delay: float) -> None:
+def test_an_interrupt_at_any_moment_leaves_no_process(start: Start, tmp_path: Path, delay: float) -> None:
     process = start()
     time.sleep(delay)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
     assert process.returncode in (130, -signal.SIGINT, 1)
-    assert nothing_left(tmp_path, 60)
+    assert no_process_left(tmp_path, 60)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
-def test_interrupted_while_workers_work(
+def test_an_interrupt_while_workers_work_leaves_no_process(
     start: Start, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     process = start(sys.executable, "-c", LONG_JOB)
@@ -155,4 +155,4 @@ def test_interrupted_while_workers_work(
     process.send_signal(number)
     process.communicate(timeout=120)
     assert process.returncode == code
-    assert nothing_left(tmp_path, 60)
+    assert no_process_left(tmp_path, 60)

@@ -1,4 +1,4 @@
-"""Messages by Spark: rows against the local stream, exports against local ones, tasks against skew."""
+"""Messages by Spark: the same rows and exports as in one process, and tasks of similar size."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load(session: SparkSession, folder: Path, **options: str) -> DataFrame:
 
 @pytest.fixture
 def pushing(session: SparkSession) -> Iterator[SparkSession]:
-    """The session with filter pushdown switched on."""
+    """The session with filter pushdown enabled."""
     session.conf.set(PUSHDOWN, "true")
     register(session)
     yield session
@@ -56,16 +56,16 @@ def sorted_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def test_rows_are_those_of_the_local_stream_however_they_are_cut(
+def test_rows_equal_the_local_ones_in_any_number_of_partitions(
     session: SparkSession, capture: Capture
 ) -> None:
     folder = capture("schemas-4.2.4")
     register(session)
     local = list(rows_of(folder, [TYPED], readable=False)[0].values())
     expected = sorted_rows([{**row, "properties": dict(row["properties"])} for row in local])
-    found = load(session, folder, topics=TYPED, entriesPerPartition="7")
-    assert found.rdd.getNumPartitions() > 5
-    rows = [row.asDict() for row in found.collect()]
+    frame = load(session, folder, topics=TYPED, entriesPerPartition="7")
+    assert frame.rdd.getNumPartitions() > 5
+    rows = [row.asDict() for row in frame.collect()]
     for row in rows:
         for name in ("payload", "key_bytes", "ordering_key"):
             row[name] = None if row[name] is None else bytes(row[name])
@@ -73,7 +73,7 @@ def test_rows_are_those_of_the_local_stream_however_they_are_cut(
     assert len(rows) == 97
 
 
-def test_filters_spare_reading_and_change_nothing(pushing: SparkSession, capture: Capture) -> None:
+def test_pushed_filters_change_no_row(pushing: SparkSession, capture: Capture) -> None:
     folder, columns = (
         capture("pulsar-4.2.4-killed"),
         "topic,ledger_id,entry_id,batch_index,index,key,properties",
@@ -97,33 +97,35 @@ def test_a_filter_on_keys_reaches_the_reader(capture: Capture) -> None:
     options = {"store": f"snapshot:{folder / 'metadata.ndjson'}", "entries": " ".join(bookie_urls(folder))}
     reader = FilteredMessageReader(options, ["topic", "key"])
     filters = [
-        type("EqualTo", (Equals,), {})(*one) for one in (("topic", f"{DEFAULT}/orders"), ("key", "k3"))
+        type("EqualTo", (Equals,), {})(*fields) for fields in (("topic", f"{DEFAULT}/orders"), ("key", "k3"))
     ]
     assert reader.pushFilters(filters) == filters
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     assert {(row["topic"], row["key"]) for row in rows} == {(f"{DEFAULT}/orders", "k3")}
 
 
-def test_only_what_readers_are_given(session: SparkSession, capture: Capture) -> None:
+def test_only_messages_that_consumers_can_see_are_rows(session: SparkSession, capture: Capture) -> None:
     folder, topic = capture("transactions-4.2.4"), f"{DEFAULT}/money"
     register(session)
     rows = load(
         session, folder, topics=topic, readable="true", columns="ledger_id,entry_id,batch_index"
     ).collect()
-    stated = {(one["l"], one["e"], one["b"]) for one in read_truth(folder)[topic]["messages"]}
-    assert {(row[0], row[1], -1 if row[2] is None else row[2]) for row in rows} == stated
+    expected = {
+        (message["l"], message["e"], message["b"]) for message in read_truth(folder)[topic]["messages"]
+    }
+    assert {(row[0], row[1], -1 if row[2] is None else row[2]) for row in rows} == expected
 
 
-def test_a_disk_alone_has_messages_without_topics(session: SparkSession, capture: Capture) -> None:
+def test_a_disk_without_a_store_has_messages_without_topics(session: SparkSession, capture: Capture) -> None:
     folder = capture("schemas-4.2.4")
     register(session)
     urls = " ".join(bookie_urls(folder))
-    found = (
+    frame = (
         session.read.format("pulsar_messages")
         .options(entries=urls, columns="topic,payload,value,error")
         .load()
     )
-    rows = found.where("payload is not null").collect()
+    rows = frame.where("payload is not null").collect()
     assert len(rows) == 97
     assert all(row["topic"] is None and row["value"] is None for row in rows)
 
@@ -137,7 +139,7 @@ def test_a_disk_alone_has_messages_without_topics(session: SparkSession, capture
     ],
     ids=["whole", "some", "compacted"],
 )
-def test_exports_are_the_same_files(
+def test_exports_write_the_same_files(
     session: SparkSession, capture: Capture, tmp_path: Path, words: list[str]
 ) -> None:
     folder = capture("pulsar-4.2.4-killed")
@@ -154,18 +156,19 @@ def test_exports_are_the_same_files(
     assert sum(line["rows"] for line in made["spark"]) > 25
 
 
-def held(entries: int, count: int = 1, size: float = 1000.0) -> list[Held]:
+def equal_ledgers(entries: int, count: int = 1, size: float = 1000.0) -> list[Held]:
     return [Held("t", None, number, 0, entries - 1, size) for number in range(count)]
 
 
 @pytest.mark.parametrize(
     "ledgers",
     [
-        # One topic of 90 %, in one ledger that was never closed; many small ones; large messages.
-        [*held(50_000, 100), *held(45_000_000, size=0.0)],
-        held(50_000, 20_000),
-        held(100, 10_000),
-        held(40_000, 10, size=1e6),
+        # One topic with 90 % of the entries in one ledger that was never closed; many small ledgers; large
+        # messages.
+        [*equal_ledgers(50_000, 100), *equal_ledgers(45_000_000, size=0.0)],
+        equal_ledgers(50_000, 20_000),
+        equal_ledgers(100, 10_000),
+        equal_ledgers(40_000, 10, size=1e6),
     ],
 )
 def test_no_task_is_much_longer_than_the_others(ledgers: list[Held]) -> None:
@@ -179,8 +182,8 @@ def test_no_task_is_much_longer_than_the_others(ledgers: list[Held]) -> None:
     assert entries[-1] <= max(entries)
 
 
-def test_options_that_make_no_sense_are_named(capture: Capture) -> None:
-    for options, said in (
+def test_invalid_options_are_named(capture: Capture) -> None:
+    for options, reason in (
         ({}, "entries"),
         ({"entries": "bookie:"}, "bookie: needs"),
         ({"entries": "bookie-disk:/x", "readable": "true"}, "readable needs"),
@@ -189,7 +192,7 @@ def test_options_that_make_no_sense_are_named(capture: Capture) -> None:
         ({"entries": "bookie-disk:/x", "topics": '["a", 1]'}, "topics is no JSON list"),
         ({"entries": "[bookie-disk:/x"}, "entries is no JSON list"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=reason):
             MessageSourceReader(options, ["topic"])
     with pytest.raises(UsageError, match="no column 'x'"):
         MessageSourceReader({"entries": "bookie-disk:/x"}, ["x"])

@@ -1,4 +1,4 @@
-"""Ledgers looked at by Spark's workers: the same as in one process, in the same order."""
+"""Ledgers scanned by Spark's workers: the same results as in one process, in the same order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_ledgers_by_spark_are_those_of_one_process(
+def test_scans_by_spark_equal_those_of_one_process(
     session: SparkSession, capture: Callable[[str], Path]
 ) -> None:
     urls = (f"bookie-disk:{capture('transactions-4.2.4')}",)
@@ -31,21 +31,21 @@ def test_ledgers_by_spark_are_those_of_one_process(
         ledgers = source.ledgers()
         here = list(scan_here(source, faults.append, password=b"", lost=())(ledgers))
     by_spark = scan_with_spark(Sources(None, urls), b"", (), faults.append, SparkSettings())
-    # More than one task, and the last of them short.
+    # There is more than one task, and the last one is short.
     assert list(by_spark([*ledgers, *ledgers[:9]])) == [*here, *here[:9]]
     assert len(ledgers) + 9 > LEDGERS_A_TASK
     assert not faults
 
 
-def test_a_run_that_was_stopped_goes_on_by_spark(
+def test_a_stopped_run_is_resumed_by_spark(
     session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     urls, password = (f"bookie-disk:{capture('transactions-4.2.4')}",), b""
-    head, asked = looked_at(urls, (), password, tool="x", taken="now"), list[int]()
+    head, scanned = looked_at(urls, (), password, tool="x", taken="now"), list[int]()
     by_spark = scan_with_spark(Sources(None, urls), password, (), print, SparkSettings())
 
     def counted(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
-        asked.extend(wanted := list(ledger_ids))
+        scanned.extend(wanted := list(ledger_ids))
         return by_spark(wanted)
 
     with open_entries(urls) as source:
@@ -58,4 +58,4 @@ def test_a_run_that_was_stopped_goes_on_by_spark(
     with WorkFile(tmp_path / "found.work", head, password, resume=True) as work:
         assert work.kept == done
         assert list(work.keeping(counted, print)(ledgers)) == here
-    assert asked == [*ledgers, *ledgers[done:]]
+    assert scanned == [*ledgers, *ledgers[done:]]

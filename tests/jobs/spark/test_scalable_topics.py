@@ -1,4 +1,4 @@
-"""Scalable topics by Spark: the same answers, faults and rows as without."""
+"""Scalable topics by Spark: the same answers, faults and rows as in one process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings(capture: Callable[[str], Path], tmp_path: Path, session: SparkSessi
         f"dump-entries {NAME} --where region=eu",
     ],
 )
-def test_spark_answers_alike(settings: dict[str, str], command: str) -> None:
+def test_spark_gives_the_same_answers(settings: dict[str, str], command: str) -> None:
     words = [*command.split(), "-o", "ndjson"]
     local = pulsar_meta_here(*words, "--engine", "local", env=settings)
     spark = pulsar_meta_here(*words, "--engine", "spark", env=settings)

@@ -1,4 +1,4 @@
-"""Seek by Spark: the same answers as the local engine, in the order of the questions."""
+"""Seek by Spark: the same answers as in one process, in the order of the questions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 Capture = Callable[[str], Path]
-# The session that is there already is taken.
+# Seek uses the session that exists.
 SPARK = SparkSettings()
 
 
 def representative(folder: Path) -> list[Question]:
-    """Questions of all kinds about every topic, out of order."""
+    """Return questions of all kinds about every topic, in random order."""
     questions = []
     for topic, known in sorted(read_truth(folder).items(), reverse=True):
         indexes = sorted({m["ix"] for m in known.get("messages", []) if m.get("ix") is not None})
@@ -49,50 +49,52 @@ def without_price(answers: Iterable[Document]) -> list[Document]:
 
 
 @pytest.mark.parametrize("name", ["pulsar-4.2.4", "pulsar-4.2.4-3bookies", "pulsar-4.2.4-killed"])
-def test_the_same_answers_as_local(session: SparkSession, capture: Capture, name: str) -> None:
+def test_the_answers_equal_those_of_one_process(session: SparkSession, capture: Capture, name: str) -> None:
     folder, options = capture(name), SeekOptions()
     urls, questions = bookie_urls(folder), representative(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
-        asked = [(Cluster(store, source, tuple(urls)), questions)]
-        by_spark = list(seek_with_spark(asked, options, print, SPARK))
-        locally = list(seek_clusters(asked, options, print))
+        clusters = [(Cluster(store, source, tuple(urls)), questions)]
+        by_spark = list(seek_with_spark(clusters, options, print, SPARK))
+        locally = list(seek_clusters(clusters, options, print))
     assert without_price(by_spark) == without_price(locally)
     assert sum(answer["status"] == "found" for answer in by_spark) > 150
     assert {answer["status"] for answer in by_spark} >= {"after-last", "no-index", "no-topic", "before-first"}
 
 
-def test_an_error_of_ours_in_a_worker_comes_home(session: SparkSession, capture: Capture) -> None:
+def test_an_error_in_a_worker_is_raised_here(session: SparkSession, capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     urls = bookie_urls(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
         elsewhere = Cluster(store, source, (f"bookie-disk:{folder / 'not-here'}",))
-        asked = [(elsewhere, [Question("orders", INDEX, 5)])]
+        clusters = [(elsewhere, [Question("orders", INDEX, 5)])]
         with pytest.raises(NotFoundError):
-            list(seek_with_spark(asked, SeekOptions(), print, SPARK))
+            list(seek_with_spark(clusters, SeekOptions(), print, SPARK))
 
 
-def test_several_clusters_in_one_job(session: SparkSession, capture: Capture) -> None:
+def test_several_clusters_are_searched_in_one_job(session: SparkSession, capture: Capture) -> None:
     with ExitStack() as stack:
-        asked = []
+        clusters = []
         for name in ("pulsar-4.2.4", "pulsar-4.2.4-killed"):
             folder = capture(name)
             urls = tuple(bookie_urls(folder))
             store = stack.enter_context(open_store(f"snapshot:{folder / 'metadata.ndjson'}"))
             source = stack.enter_context(open_entries(urls))
-            asked.append((Cluster(store, source, urls, name), representative(folder)))
-        by_spark = list(seek_with_spark(asked, SeekOptions(), print, SPARK))
-        assert without_price(by_spark) == without_price(list(seek_clusters(asked, SeekOptions(), print)))
-    found = {answer["cluster"] for answer in by_spark if answer["status"] == "found"}
-    assert found == {"pulsar-4.2.4", "pulsar-4.2.4-killed"}
+            clusters.append((Cluster(store, source, urls, name), representative(folder)))
+        by_spark = list(seek_with_spark(clusters, SeekOptions(), print, SPARK))
+        assert without_price(by_spark) == without_price(list(seek_clusters(clusters, SeekOptions(), print)))
+    clusters_found = {answer["cluster"] for answer in by_spark if answer["status"] == "found"}
+    assert clusters_found == {"pulsar-4.2.4", "pulsar-4.2.4-killed"}
 
 
-def test_what_the_metadata_answers_needs_no_spark(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_that_metadata_answers_need_no_spark(
+    capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pulsar_meta.jobs.spark.seek.spark_session", lambda **_: pytest.fail("started"))
     folder = capture("pulsar-4.2.4")
     urls = bookie_urls(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
-        asked = [(Cluster(store, source, tuple(urls)), [Question("nowhere", INDEX, 5)])]
-        (answer,) = seek_with_spark(asked, SeekOptions(), print, SPARK)
+        clusters = [(Cluster(store, source, tuple(urls)), [Question("nowhere", INDEX, 5)])]
+        (answer,) = seek_with_spark(clusters, SeekOptions(), print, SPARK)
     assert answer["status"] == "no-topic"
 
 
@@ -100,14 +102,14 @@ def fail(_: int) -> int:
     raise ZeroDivisionError("no such luck")
 
 
-def test_a_failed_job_is_one_line(session: SparkSession) -> None:
+def test_a_failed_job_is_an_error_of_one_line(session: SparkSession) -> None:
     failing = session.sparkContext.parallelize([1], 1).map(fail)
     with pytest.raises(PulsarMetaError) as raised, failing_in_one_line():
         failing.collect()
     assert str(raised.value) == "the Spark job failed: ZeroDivisionError: no such luck"
 
 
-def test_workers_run_on_our_python(session: SparkSession) -> None:
+def test_workers_run_the_same_python(session: SparkSession) -> None:
     import sys
 
     def interpreter(_: int) -> str:
@@ -118,7 +120,7 @@ def test_workers_run_on_our_python(session: SparkSession) -> None:
     assert session.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
 
 
-def test_pieces_are_no_larger_than_asked_and_hold_each_question_once(capture: Capture) -> None:
+def test_pieces_have_a_maximum_size_and_each_question_once(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     urls = tuple(bookie_urls(folder))
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
@@ -128,26 +130,30 @@ def test_pieces_are_no_larger_than_asked_and_hold_each_question_once(capture: Ca
     topics = [(plan, numbered[:7]), (replace(plan, topic="another"), numbered[7:])]
     for size in (1, 3, 10, 100):
         pieces = list(cut(topics, size))
-        assert all(len(asked) <= size for _, asked in pieces)
-        assert [one for _, asked in pieces for one in asked] == list(numbered)
-        assert [plan.topic for plan, asked in pieces for _ in asked] == [plan.topic] * 7 + ["another"] * 3
+        assert all(len(numbered_questions) <= size for _, numbered_questions in pieces)
+        assert [question for _, numbered_questions in pieces for question in numbered_questions] == list(
+            numbered
+        )
+        assert [plan.topic for plan, numbered_questions in pieces for _ in numbered_questions] == [
+            plan.topic
+        ] * 7 + ["another"] * 3
     assert list(cut([], 4)) == []
 
 
-def test_the_cause_is_the_last_python_error_else_the_text() -> None:
+def test_the_cause_is_the_last_python_error_or_the_text() -> None:
     assert _cause("Job aborted\n\tat org.apache.X\nValueError: five\n\tat y") == "ValueError: five"
     assert _cause('Exception in thread "main" org.a.SparkException: Bad master\n\tat x') == "Bad master"
     assert _cause("something") == "something"
     assert _cause("") == "no reason given"
 
 
-def test_what_readers_are_given_travels_to_the_workers(session: SparkSession, capture: Capture) -> None:
+def test_the_option_readable_reaches_the_workers(session: SparkSession, capture: Capture) -> None:
     folder, options = capture("transactions-4.2.4"), SeekOptions(readable=True)
     urls = bookie_urls(folder)
     questions = [Question("money", INDEX, index) for index in range(91)] + [Question("money", TIME, 2**40)]
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
-        asked = [(Cluster(store, source, tuple(urls)), questions)]
-        by_spark = list(seek_with_spark(asked, options, print, SPARK))
-        locally = list(seek_clusters(asked, options, print))
+        clusters = [(Cluster(store, source, tuple(urls)), questions)]
+        by_spark = list(seek_with_spark(clusters, options, print, SPARK))
+        locally = list(seek_clusters(clusters, options, print))
     assert without_price(by_spark) == without_price(locally)
     assert {answer["status"] for answer in by_spark} == {"found", "aborted", "marker", "open"}

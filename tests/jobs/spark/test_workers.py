@@ -1,4 +1,4 @@
-"""Work sent to Spark's workers, and what is checked by it: the same as in one process, in the same order."""
+"""Work sent to Spark's workers: the same results as in one process, in the same order."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def sources(capture: Callable[[str], Path]) -> Sources:
     return Sources(f"snapshot:{folder / 'metadata.ndjson'}", (f"bookie-disk:{folder / 'bookie0'}",))
 
 
-def test_checks_and_first_indexes_by_spark_are_those_of_one_process(
-    session: SparkSession, sources: Sources
-) -> None:
+def test_checks_and_first_indexes_equal_those_of_one_process(session: SparkSession, sources: Sources) -> None:
     assert sources.store is not None
     with open_store(sources.store) as store, open_entries(sources.urls) as source:
         topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
@@ -54,7 +52,7 @@ def newest(opened: Opened, ledger_id: int) -> tuple[int, int | None, bool]:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_results_come_in_the_order_of_the_tasks(
+def test_results_have_the_order_of_the_tasks(
     session: SparkSession, sources: Sources, streaming: bool
 ) -> None:
     with open_entries(sources.urls) as source:
@@ -66,11 +64,11 @@ def test_results_come_in_the_order_of_the_tasks(
     assert list(map_on_workers(session, nothing, newest, SPARK, streaming=streaming)) == []
 
 
-def test_tasks_of_one_job_have_sources_of_their_own(session: SparkSession, sources: Sources) -> None:
+def test_tasks_of_one_job_may_have_different_sources(session: SparkSession, sources: Sources) -> None:
     without = Sources(None, sources.urls)
-    tasks = [Task(one, 21) for one in (sources, without, sources, without)]
-    found = list(map_on_workers(session, tasks, newest, SPARK))
-    assert [known for _, _, known in found] == [True, False, True, False]
+    tasks = [Task(task_sources, 21) for task_sources in (sources, without, sources, without)]
+    results = list(map_on_workers(session, tasks, newest, SPARK))
+    assert [known for _, _, known in results] == [True, False, True, False]
 
 
 def fail_from(limit: int, opened: Opened, number: int) -> int:
@@ -80,18 +78,18 @@ def fail_from(limit: int, opened: Opened, number: int) -> int:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_what_comes_before_an_error_is_given(
+def test_results_before_an_error_are_returned(
     session: SparkSession, sources: Sources, streaming: bool
 ) -> None:
     tasks = [Task(sources, number) for number in range(20)]
-    found = []
+    results = []
     with pytest.raises(PulsarMetaError, match="number 13"):
         for result in map_on_workers(session, tasks, partial(fail_from, 13), SPARK, streaming=streaming):
-            found.append(result)
-    assert found == list(range(13))
+            results.append(result)
+    assert results == list(range(13))
 
 
-def test_what_sources_note_on_workers_is_noted_here_once(
+def test_a_note_of_many_workers_is_printed_once(
     session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "bookie"
@@ -107,7 +105,7 @@ def test_what_sources_note_on_workers_is_noted_here_once(
     assert notes == expected
 
 
-def test_what_sources_find_damaged_on_workers_is_reported_here_once(
+def test_a_fault_of_many_workers_is_reported_once(
     session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "bookie"
@@ -132,7 +130,7 @@ def test_an_error_of_a_worker_is_raised_here(session: SparkSession, tmp_path: Pa
         first_indexes_with_spark(session, sources, [1, 2], SparkSettings())
 
 
-def test_partitions_cost_about_the_same() -> None:
+def test_partitions_have_similar_costs() -> None:
     nothing = Sources(None, ())
     tasks = [(number, Task(nothing, number, 1000 + number % 100 * 1000)) for number in range(500)]
     partitions = divide(tasks, 8)
@@ -144,17 +142,17 @@ def test_partitions_cost_about_the_same() -> None:
 
 
 def sizes(pace: Pace, seconds: list[float], *, cost: int = 10, cores: int = 2) -> list[int]:
-    """Return how many tasks jobs take that last so long."""
-    tasks, found = enumerate(Task(Sources(None, ()), number, cost) for number in range(1000)), []
+    """Return the number of tasks in each job if the jobs take `seconds`."""
+    tasks, counts = enumerate(Task(Sources(None, ()), number, cost) for number in range(1000)), []
     for second in seconds:
-        found.append(len(pace.take(tasks, cores)))
+        counts.append(len(pace.take(tasks, cores)))
         pace.took(second)
-    return found
+    return counts
 
 
-def test_jobs_grow_until_they_take_as_long_as_they_should() -> None:
+def test_jobs_grow_until_they_take_the_intended_time() -> None:
     assert sizes(Pace(60), [1, 1, 1, 40, 60, 120, 60]) == [2, 8, 32, 128, 192, 192, 96]
     assert sizes(Pace(0), [1, 1, 1]) == [2, 2, 2]
-    # However slow one was, each core gets a task; at the end there are no more.
+    # Each core gets a task even after a slow job, and at the end there are no tasks left.
     assert sizes(Pace(60), [9000, 9000]) == [2, 2]
     assert sizes(Pace(60), [1] * 8)[-3:] == [318, 0, 0]

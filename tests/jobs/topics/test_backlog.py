@@ -1,4 +1,4 @@
-"""Backlogs of records that no capture has: ranges over several ledgers, overlapping, of ledgers gone."""
+"""Backlogs with overlapping ranges, ranges over several ledgers, and ranges in ledgers that are gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEDGERS = [Ledger(3, 10, "closed"), Ledger(5, 0, "closed"), Ledger(7, 20, "close
 
 
 def acks(*ranges: tuple[int, int, int, int]) -> Acks:
-    """Return acknowledgements from (ledger, entry) exclusive to (ledger, entry), as a record has them."""
+    """Build acknowledged ranges as in a record: (ledger, entry), exclusive, to (ledger, entry)."""
     record = ManagedCursorInfo(cursorsLedgerId=-1)
     for lower, after, upper, last in ranges:
         added = record.individualDeletedMessages.add()
@@ -20,39 +20,39 @@ def acks(*ranges: tuple[int, int, int, int]) -> Acks:
     return acks_of(record)
 
 
-def test_what_comes_after_the_position_is_left() -> None:
-    found = backlog(LEDGERS, Position(3, 3), Acks())
-    assert found.runs == (Run(3, 4, 9), Run(7, 0, 19), Run(9, 0, 4))
-    assert (found.entries, found.acked_entries, found.open_ledger) == (31, 0, None)
+def test_entries_after_the_position_are_the_backlog() -> None:
+    result = backlog(LEDGERS, Position(3, 3), Acks())
+    assert result.runs == (Run(3, 4, 9), Run(7, 0, 19), Run(9, 0, 4))
+    assert (result.entries, result.acked_entries, result.open_ledger) == (31, 0, None)
     assert backlog(LEDGERS, Position(9, 4), Acks()).entries == 0
     assert backlog(LEDGERS, Position(1, 99), Acks()).entries == 35
     assert backlog(LEDGERS, Position(4, -1), Acks()).entries == 25
     assert backlog([], Position(4, -1), Acks()).entries == 0
 
 
-def test_acknowledgements_are_taken_out_once() -> None:
+def test_overlapping_acknowledgements_are_counted_once() -> None:
     overlapping = acks((7, 1, 7, 5), (7, 3, 7, 8), (7, 8, 7, 9), (7, -1, 7, 0))
-    found = backlog(LEDGERS, Position(3, 9), overlapping)
-    assert found.acked == (Run(7, 0, 0), Run(7, 2, 9))
-    assert found.runs == (Run(7, 1, 1), Run(7, 10, 19), Run(9, 0, 4))
+    result = backlog(LEDGERS, Position(3, 9), overlapping)
+    assert result.acked == (Run(7, 0, 0), Run(7, 2, 9))
+    assert result.runs == (Run(7, 1, 1), Run(7, 10, 19), Run(9, 0, 4))
 
 
 def test_ranges_over_several_ledgers_are_split_as_brokers_do() -> None:
-    found = backlog(LEDGERS, Position(3, 0), acks((3, 7, 9, 1)))
-    assert found.acked == (Run(3, 8, 9), Run(7, 0, 19), Run(9, 0, 1))
-    assert found.runs == (Run(3, 1, 7), Run(9, 2, 4))
+    result = backlog(LEDGERS, Position(3, 0), acks((3, 7, 9, 1)))
+    assert result.acked == (Run(3, 8, 9), Run(7, 0, 19), Run(9, 0, 1))
+    assert result.runs == (Run(3, 1, 7), Run(9, 2, 4))
 
 
-def test_what_is_before_the_position_beyond_the_end_or_of_ledgers_that_are_gone_counts_for_nothing() -> None:
+def test_ranges_outside_the_backlog_do_not_count() -> None:
     odd = acks((3, -1, 3, 2), (9, 2, 9, 99), (4, -1, 4, 50), (8, 0, 8, 3), (7, 5, 7, 5))
-    found = backlog(LEDGERS, Position(3, 4), odd)
-    assert found.acked == (Run(9, 3, 4),)
-    assert found.entries == 5 + 20 + 3
+    result = backlog(LEDGERS, Position(3, 4), odd)
+    assert result.acked == (Run(9, 3, 4),)
+    assert result.entries == 5 + 20 + 3
 
 
-def test_of_an_open_ledger_it_is_the_least_that_there_is() -> None:
+def test_the_backlog_of_an_open_ledger_is_a_minimum() -> None:
     ledgers = [*LEDGERS, Ledger(11, None, "open")]
-    found = backlog(ledgers, Position(9, 4), acks((11, 1, 11, 3), (11, 6, 11, 7)))
-    assert found.open_ledger == 11
-    assert found.runs == (Run(11, 0, 1), Run(11, 4, 6))
+    result = backlog(ledgers, Position(9, 4), acks((11, 1, 11, 3), (11, 6, 11, 7)))
+    assert result.open_ledger == 11
+    assert result.runs == (Run(11, 0, 1), Run(11, 4, 6))
     assert backlog(ledgers, Position(11, 6), Acks()).entries == 0

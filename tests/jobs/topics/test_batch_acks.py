@@ -1,4 +1,4 @@
-"""Batches acknowledged in part: what we read of a cursor's state, against what its broker has in memory."""
+"""Partly acknowledged batches in cursor states, compared with the memory of the broker that wrote them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NAME = "pulsar-4.2.4-batch-acks-{}"
 
 
 @pytest.mark.parametrize("part", ["killed", "closed", "killed-long-arrays", "closed-long-arrays"])
-def test_acknowledgements_are_those_of_the_broker(capture: Capture, part: str) -> None:
+def test_acknowledgements_equal_the_brokers(capture: Capture, part: str) -> None:
     assert differences(capture(NAME.format(part))) == []
 
 
-def test_states_in_cursor_ledgers_have_batches_and_closed_cursors_lose_them(capture: Capture) -> None:
-    """What 4.2.4 writes into records it does not read from there again."""
+def test_states_in_ledgers_have_batches_and_closed_cursors_lose_them(capture: Capture) -> None:
+    """4.2.4 writes the batches to the record when it closes a cursor, but does not read them from there."""
     counts = {}
     for part in ("killed", "closed"):
-        stated = orjson.loads((capture(NAME.format(part)) / "truth.json").read_bytes())
-        (topic,) = stated.values()
+        truth = orjson.loads((capture(NAME.format(part)) / "truth.json").read_bytes())
+        (topic,) = truth.values()
         counts[part] = sum(map(len, topic["batchAcks"].values()))
     assert counts == {"killed": 55, "closed": 0}
 

@@ -1,4 +1,4 @@
-"""What the live bookies' cluster remembers of the store."""
+"""The cache of ledger metadata that the reader of live bookies keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_meta.stores.memory import MemoryStore
 
 
 def stored(*members: str, last_entry: int | None = None) -> bytes:
-    """Return the store's value for a ledger on `members`, open without a last entry."""
+    """Encode metadata of a ledger on `members`; without `last_entry`, the ledger is open."""
     metadata = LedgerMetadataFormat(quorumSize=1, ensembleSize=1, length=9, state=LedgerMetadataFormat.OPEN)
     metadata.segment.add(firstEntryId=0, ensembleMember=members)
     if last_entry is not None:
@@ -22,7 +22,7 @@ def stored(*members: str, last_entry: int | None = None) -> bytes:
     return encode_ledger_metadata(LedgerMetadata(3, metadata))
 
 
-def test_an_open_ledger_is_read_each_time_a_closed_one_for_a_while_only_once(
+def test_an_open_ledger_is_read_each_time_and_a_closed_one_is_cached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()

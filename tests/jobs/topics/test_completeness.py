@@ -1,4 +1,4 @@
-"""What is missing of bookies' disks is found by their cookies and indexes."""
+"""Cookies and indexes show what is missing of a bookie's disks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def gaps_of(path: Path, options: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.0.7", "pulsar-4.2.4-3bookies"])
-def test_what_brokers_left_is_complete(capture: Capture, name: str) -> None:
+def test_disks_of_captures_are_complete(capture: Capture, name: str) -> None:
     assert gaps_of(capture(name)) == []
 
 
-def test_a_directory_of_the_cookie_that_was_not_given_is_named(disk: Path) -> None:
+def test_a_directory_of_the_cookie_that_is_not_given_is_named(disk: Path) -> None:
     (disk / "current" / "VERSION").write_text(COOKIE)
-    # The first directory has everything, the second one is new and empty, the third one is not there.
+    # The first directory has everything, the second one is new and empty, and the third one is missing.
     (disk / "l1").mkdir()
     (disk / "current").rename(disk / "l1" / "current")
     (disk / "l2" / "current").mkdir(parents=True)
@@ -52,22 +52,22 @@ def test_a_directory_of_the_cookie_that_was_not_given_is_named(disk: Path) -> No
     ]
 
 
-def test_a_disk_without_a_cookie_is_nobodys(disk: Path) -> None:
+def test_a_disk_without_a_cookie_has_an_unknown_bookie(disk: Path) -> None:
     (disk / "current" / "VERSION").unlink()
     assert [gap.partition(",")[0] for gap in gaps_of(disk)] == ["a bookie without a VERSION file"]
 
 
-def test_an_index_that_cannot_be_used_is_a_gap(disk: Path) -> None:
+def test_an_unusable_index_is_a_gap(disk: Path) -> None:
     for table in (disk / "current" / "locations").glob("*.sst"):
         table.write_bytes(b"")
-    found = gaps_of(disk)
-    assert len(found) == 1
-    assert "index" in found[0]
+    gaps = gaps_of(disk)
+    assert len(gaps) == 1
+    assert "index" in gaps[0]
     shutil.rmtree(disk / "current" / "locations")
     assert "there is none" in gaps_of(disk)[0]
 
 
-def test_entry_logs_that_the_index_names_and_that_are_gone_are_found(disk: Path) -> None:
+def test_missing_entry_logs_that_the_index_refers_to_are_found(disk: Path) -> None:
     url = f"bookie-disk:{disk}"
     with open_entries([url]) as source:
         before = {ledger: list(missing_logs(source, ledger)) for ledger in source.ledgers()}
@@ -78,10 +78,12 @@ def test_entry_logs_that_the_index_names_and_that_are_gone_are_found(disk: Path)
     )
     (disk / "current" / f"{number:x}.log").unlink()
     with open_entries([url]) as source:
-        found = list(missing_logs(source, ledger_id))
-    assert [(log.number, log.file) for log in found] == [(number, str(disk / "current" / f"{number:x}.log"))]
-    assert found[0].entry_ids
-    assert "the index refers to it" in str(found[0].gap)
+        missing = list(missing_logs(source, ledger_id))
+    assert [(log.number, log.file) for log in missing] == [
+        (number, str(disk / "current" / f"{number:x}.log"))
+    ]
+    assert missing[0].entry_ids
+    assert "the index refers to it" in str(missing[0].gap)
 
 
 def test_a_redacted_copy_is_not_complete() -> None:

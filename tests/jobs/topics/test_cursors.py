@@ -1,4 +1,4 @@
-"""The true state of cursors, held against what the broker said of them."""
+"""The state of cursors, compared with what the broker reported."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ TOPIC = TopicName.parse("last-words")
 def test_the_state_of_a_cursor_is_the_last_entry_of_its_ledger(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4-killed")
     truth = orjson.loads((folder / "truth.json").read_bytes())
-    said = truth[str(TOPIC)]["internalStats"]["cursors"]["reader"]
+    reported = truth[str(TOPIC)]["internalStats"]["cursors"]["reader"]
     with (
         open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,
         open_entries([f"bookie-disk:{folder / 'bookie0'}"]) as source,
     ):
-        found = cursor_state(store, source, TOPIC, "reader")
-        assert (found.ledger_id, found.entry_id) == (said["cursorLedger"], said["cursorLedgerLastEntry"])
-        assert "{}:{}".format(*found.mark_delete) == said["markDeletePosition"]
-        assert isinstance(found.state, PositionInfo)
-        assert acks_of(found.state).range_count == said["totalNonContiguousDeletedMessagesRange"] == 3
-        assert len(found.state.batchedEntryDeletionIndexInfo) == 45
+        state = cursor_state(store, source, TOPIC, "reader")
+        assert (state.ledger_id, state.entry_id) == (
+            reported["cursorLedger"],
+            reported["cursorLedgerLastEntry"],
+        )
+        assert "{}:{}".format(*state.mark_delete) == reported["markDeletePosition"]
+        assert isinstance(state.state, PositionInfo)
+        assert acks_of(state.state).range_count == reported["totalNonContiguousDeletedMessagesRange"] == 3
+        assert len(state.state.batchedEntryDeletionIndexInfo) == 45
         without = cursor_state(store, None, TOPIC, "reader")
-        assert (without.state, without.ledger_id) == (None, said["cursorLedger"])
+        assert (without.state, without.ledger_id) == (None, reported["cursorLedger"])
         with pytest.raises(NotFoundError):
             cursor_state(store, source, TOPIC, "absent")
 
 
-def test_records_of_cursors_say_where_their_state_is(capture: Callable[[str], Path]) -> None:
+def test_a_cursor_record_names_the_ledger_of_its_state(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4-killed")
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         cursor = cursor_of(store.read(TOPIC.cursor_path("reader")))

@@ -1,4 +1,4 @@
-"""Which evidence supports and contradicts that a ledger is a topic's, on what real brokers wrote."""
+"""Evidence for and against a ledger belonging to a topic, in captures of real brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = ("pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar
 
 
 def copied_store(folder: Path) -> MemoryStore:
-    """Return a copy of a capture's store."""
+    """Load the store of a capture into memory."""
     store = MemoryStore()
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as snapshot:
         store.values = {record.path: record for record in snapshot.scan()}
@@ -42,14 +42,14 @@ def copied_store(folder: Path) -> MemoryStore:
 
 @contextmanager
 def evidence_of(folder: Path) -> Iterator[EvidenceReader]:
-    """Lend a reader of the evidence in a capture with all its disks."""
+    """Open a reader of the evidence in a capture with all its disks."""
     urls = [f"bookie-disk:{folder}"]
     with open_entries(urls) as source:
         yield EvidenceReader(copied_store(folder), source, completeness_of(source, urls))
 
 
 def listed(store: MemoryStore) -> list[TopicLedgers]:
-    """Return what the records of the topics with several ledgers say."""
+    """Return the topics with several ledgers, as their records list them."""
 
     def created(ledger_id: int) -> int | None:
         return read_bookkeeper_ledger(store, ledger_id).created
@@ -59,12 +59,12 @@ def listed(store: MemoryStore) -> list[TopicLedgers]:
 
 
 def without(topic: TopicLedgers, ledger_id: int) -> TopicLedgers:
-    """Return a topic whose list lost a ledger."""
+    """Return a topic with one ledger removed from its list."""
     return replace(topic, ledgers=[ledger for ledger in topic.ledgers if ledger.ledger_id != ledger_id])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_ledger_that_left_its_list_is_the_topics_by_two_witnesses(capture: Capture, name: str) -> None:
+def test_two_witnesses_assign_an_unlisted_ledger_to_its_topic(capture: Capture, name: str) -> None:
     certain = 0
     with evidence_of(capture(name)) as reader:
         assert isinstance(reader.store, MemoryStore)
@@ -80,7 +80,7 @@ def test_a_ledger_that_left_its_list_is_the_topics_by_two_witnesses(capture: Cap
 
 
 @pytest.mark.parametrize("name", ["pulsar-4.0.7", "pulsar-4.2.4-3bookies"])
-def test_a_ledger_of_another_topic_never_comes_into_a_list(capture: Capture, name: str) -> None:
+def test_a_ledger_of_another_topic_is_never_inserted(capture: Capture, name: str) -> None:
     tried = 0
     with evidence_of(capture(name)) as reader:
         assert isinstance(reader.store, MemoryStore)
@@ -95,25 +95,25 @@ def test_a_ledger_of_another_topic_never_comes_into_a_list(capture: Capture, nam
     assert tried > 100
 
 
-def test_disks_contradict_custom_metadata_that_names_the_wrong_topic(capture: Capture) -> None:
+def test_disks_contradict_custom_metadata_with_a_wrong_topic(capture: Capture) -> None:
     with evidence_of(capture("pulsar-4.2.4")) as reader:
         assert isinstance(reader.store, MemoryStore)
-        topic = next(one for one in listed(reader.store) if one.name.endswith("/orders"))
-        other = next(one for one in listed(reader.store) if one.name.endswith("/plain"))
+        topic = next(topic for topic in listed(reader.store) if topic.name.endswith("/orders"))
+        other = next(candidate for candidate in listed(reader.store) if candidate.name.endswith("/plain"))
         moved = topic.ledgers[1].ledger_id
         renamed = replace(topic, name=other.name, ledgers=other.ledgers)
-        # The metadata says "orders"; the question is asked as if it said so wrongly.
+        # The metadata names "orders", and the test asks as if that were wrong.
         case = membership(reader, renamed, moved, listed_by=[topic.name])
     assert not case.allows_repair
     assert {Witness.LIST, Witness.METADATA} <= {piece.witness for piece in case.contradicts}
     assert topic.name in case.other_reading
 
 
-def test_a_copied_record_is_no_witness(capture: Capture) -> None:
+def test_a_copied_record_is_no_evidence(capture: Capture) -> None:
     with evidence_of(capture("pulsar-4.2.4")) as reader:
         store = reader.store
         assert isinstance(store, MemoryStore)
-        topic = next(one for one in listed(store) if one.name.endswith("/orders"))
+        topic = next(candidate for candidate in listed(store) if candidate.name.endswith("/orders"))
         original = store.values[ledger_path(topic.ids[0])]
         store.values[ledger_path(999_999)] = original._replace(path=ledger_path(999_999))
         case = membership(reader, topic, 999_999)
@@ -123,7 +123,7 @@ def test_a_copied_record_is_no_witness(capture: Capture) -> None:
         assert any(f"copy of that of ledger {topic.ids[0]}" in text for text in says)
 
 
-def test_one_witness_prints_no_command_and_says_what_to_look_at() -> None:
+def test_one_witness_allows_no_repair_and_names_the_next_step() -> None:
     piece = Piece(Witness.METADATA, "its metadata says so")
     single = Case("it is so", (piece,), next_step="Look at the disks")
     assert not single.allows_repair
@@ -136,7 +136,7 @@ def test_one_witness_prints_no_command_and_says_what_to_look_at() -> None:
     assert not same.allows_repair
 
 
-def test_the_likelier_reading_has_more_witnesses() -> None:
+def test_the_reading_with_more_witnesses_is_likelier() -> None:
     case = Case(
         "ledger 7 is lost",
         (Piece(Witness.LIST, "the list names it"),),
@@ -149,7 +149,7 @@ def test_the_likelier_reading_has_more_witnesses() -> None:
     )
 
 
-def test_that_a_list_names_a_ledger_is_no_evidence_against_its_removal() -> None:
+def test_a_listed_ledger_is_no_evidence_against_its_removal() -> None:
     topic = TopicLedgers("persistent://public/default/a", [Ledger(3, 5), Ledger(7, 5)])
     case = membership(EvidenceReader(MemoryStore()), topic, 7)
     assert case.witnesses == {Witness.LIST}
@@ -172,5 +172,5 @@ def test_that_a_list_names_a_ledger_is_no_evidence_against_its_removal() -> None
 def test_a_ledger_is_created_while_no_other_is_open(
     created: int | None, closed: int | None, following: int | None, answer: bool | None
 ) -> None:
-    found = fits_by_time(created, closed, following)
-    assert (None if found is None else found[0]) is answer
+    fit = fits_by_time(created, closed, following)
+    assert (None if fit is None else fit[0]) is answer

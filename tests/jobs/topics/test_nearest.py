@@ -1,4 +1,4 @@
-"""What is proposed for a name that nothing has."""
+"""Suggestions for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def store() -> MemoryStore:
         ("/managed-ledgers/public/default/persistent/invoice", "topic://public/default/invoices"),
     ],
 )
-def test_what_comes_near(store: MemoryStore, path: str, meant: str) -> None:
+def test_a_similar_name_is_suggested(store: MemoryStore, path: str, meant: str) -> None:
     assert did_you_mean(store, path) == f"; did you mean {meant}?"
 
 
 @pytest.mark.parametrize(
     "path", ["/managed-ledgers/public/default/persistent/zzz", "/zzz", "/", "/admin/policies", "/ledgers/xx"]
 )
-def test_nothing_comes_near(store: MemoryStore, path: str) -> None:
+def test_nothing_is_suggested_if_no_name_is_similar(store: MemoryStore, path: str) -> None:
     assert did_you_mean(store, path) == ""
 
 
-def test_so_many_names_are_compared_that_it_takes_no_time() -> None:
+def test_the_number_of_compared_names_is_bounded() -> None:
     assert nearest_name("name-9", (f"name-{number}" for number in range(10**6))) != ""
     assert nearest_name("name", ()) == ""

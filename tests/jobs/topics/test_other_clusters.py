@@ -1,4 +1,4 @@
-"""Which ledgers other clusters name, in the same store and in stores of their own."""
+"""Ledgers that other clusters refer to, in the same store or in another one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORDERS = TopicName.parse("orders")
 
 
 def with_topic(store: MemoryStore, *ledgers: int, root: str = "") -> MemoryStore:
-    """Put a topic with some ledgers into a store, below a root."""
+    """Add a topic with ledgers to a store, below a root."""
     info = ManagedLedgerInfo()
     for ledger_id in ledgers:
         info.ledgerInfo.add(ledgerId=ledger_id, entries=5, size=50, timestamp=1)
@@ -21,7 +21,7 @@ def with_topic(store: MemoryStore, *ledgers: int, root: str = "") -> MemoryStore
     return store
 
 
-def test_a_cluster_below_a_root_of_its_own_names_its_ledgers() -> None:
+def test_a_cluster_below_another_root_owns_its_ledgers() -> None:
     store = with_topic(with_topic(MemoryStore(), 1, 4), 2, 3, root="/eu/west")
     cursor = ManagedCursorInfo(cursorsLedgerId=9)
     store.put(f"/eu/west{ORDERS.cursor_path('sub')}", cursor.SerializeToString(), ABSENT)
@@ -30,20 +30,20 @@ def test_a_cluster_below_a_root_of_its_own_names_its_ledgers() -> None:
     others = OtherClusters(store)
     assert others.named.tolist() == [2, 3, 9]
     assert not others.names(1)
-    found = others.owners([1, 2, 9])
-    assert {one: str(owners[0]) for one, owners in found.items()} == {
+    owners_of_ledgers = others.owners([1, 2, 9])
+    assert {ledger_id: str(owners[0]) for ledger_id, owners in owners_of_ledgers.items()} == {
         2: "persistent://public/default/orders of /eu/west",
         9: "persistent://public/default/orders, subscription sub of /eu/west",
     }
 
 
-def test_a_cluster_with_a_bookkeeper_to_itself_names_other_ledgers() -> None:
+def test_a_cluster_with_its_own_bookkeeper_owns_other_ledgers() -> None:
     store = with_topic(with_topic(MemoryStore(), 1), 2, root="/west")
     store.put(f"/west{ledger_path(2)}", b"", ABSENT)
     assert OtherClusters(store).trees == []
 
 
-def test_another_store_names_ledgers_and_the_same_store_does_not() -> None:
+def test_another_store_owns_ledgers_and_a_copy_of_the_same_does_not() -> None:
     store, other = with_topic(MemoryStore(), 1), with_topic(MemoryStore("memory:other"), 2)
     assert OtherClusters(store, [other]).named.tolist() == [2]
     again = MemoryStore("memory:by-another-address")
@@ -60,7 +60,7 @@ def test_the_store_of_bookkeeper_may_have_other_clusters() -> None:
     assert OtherClusters(RoutedStore(main, bookkeeper)).named.tolist() == [3]
 
 
-def test_a_record_that_cannot_be_read_may_name_any_ledger() -> None:
+def test_an_unreadable_record_may_refer_to_any_ledger() -> None:
     store = with_topic(MemoryStore(), 1)
     store.put(f"/west{ORDERS.path}", b"\xff\xfe garbage", ABSENT)
     faults: list[str] = []

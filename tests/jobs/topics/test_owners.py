@@ -1,4 +1,4 @@
-"""Who names a ledger, held against what the brokers wrote into the ledgers' custom metadata."""
+"""The owners of ledgers, compared with the custom metadata that brokers wrote."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ COMPACTED = TopicName.parse("orders").cursor_path("__compaction")
 
 
 def pointing(*, at: int, state: int = -1) -> bytes:
-    """Return the record of a compaction cursor that points at a ledger, its state in the ledger `state`."""
+    """Build a compaction cursor that points to ledger `at` and has its state in ledger `state`."""
     record = ManagedCursorInfo(cursorsLedgerId=state, markDeleteLedgerId=1, markDeleteEntryId=9)
     record.properties.add(name=COMPACTED_LEDGER, value=at)
     return record.SerializeToString()
 
 
 @pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.2.4", "pulsar-4.2.4-killed"])
-def test_each_ledger_of_a_capture_is_named_by_whom_it_was_created_for(
+def test_each_ledger_of_a_capture_has_the_owner_it_was_created_for(
     name: str, capture: Callable[[str], Path]
 ) -> None:
     folder = capture(name)
@@ -56,10 +56,10 @@ def test_each_ledger_of_a_capture_is_named_by_whom_it_was_created_for(
     assert len({owner.role for owner in created.values() if owner is not None}) >= 4
     for number, owner in created.items():
         assert owner is not None
-        assert [one._replace(path=None) for one in named[number]] == [owner]
+        assert [reference._replace(path=None) for reference in named[number]] == [owner]
 
 
-def test_a_ledger_that_shadow_topics_name_too_is_their_sources(capture: Callable[[str], Path]) -> None:
+def test_a_ledger_that_shadow_topics_list_too_belongs_to_their_source(capture: Callable[[str], Path]) -> None:
     with open_store(f"snapshot:{capture('pulsar-4.2.4-shadows') / 'metadata.ndjson'}") as store:
         created = owner_in_custom(7, read_bookkeeper_ledger(store, 7).custom)
         named = owners_of([7], store, None, _fail)[7]
@@ -76,34 +76,34 @@ def _fail(error: DecodeError) -> None:
     raise error
 
 
-def test_where_a_compaction_cursor_keeps_its_state_in_a_ledger_the_pointer_is_there() -> None:
+def test_the_pointer_of_a_compaction_cursor_may_be_in_its_ledger() -> None:
     store, source = MemoryStore(), MemoryEntries()
     store.put(COMPACTED, pointing(at=7, state=5), ABSENT)
     unseen: list[str] = []
     faults: list[DecodeError] = []
 
-    def asked() -> list[tuple[int, str, bool]]:
-        found = owners(store, source, faults.append, lambda path, why: unseen.append(f"{path}: {why}"))
-        return [(owner.ledger_id, owner.role, owner.certain) for owner in found]
+    def owners_found() -> list[tuple[int, str, bool]]:
+        found_owners = owners(store, source, faults.append, lambda path, why: unseen.append(f"{path}: {why}"))
+        return [(owner.ledger_id, owner.role, owner.certain) for owner in found_owners]
 
-    assert asked() == [(5, "cursor", True), (7, "compacted", False)]
+    assert owners_found() == [(5, "cursor", True), (7, "compacted", False)]
     assert unseen == [f"{COMPACTED}: its state lies in ledger 5, of which no source has an entry"]
     state = PositionInfo(ledgerId=1, entryId=9)
     state.properties.add(name=COMPACTED_LEDGER, value=8)
     source.put(5, 0, state.SerializeToString())
-    assert asked() == [(5, "cursor", True), (8, "compacted", True)]
+    assert owners_found() == [(5, "cursor", True), (8, "compacted", True)]
     assert (len(unseen), faults) == (1, [])
 
 
-def test_a_broken_record_is_reported_and_the_others_are_read() -> None:
+def test_a_corrupt_record_is_reported_and_the_others_are_read() -> None:
     store = MemoryStore()
     store.put(COMPACTED, pointing(at=7), ABSENT)
     store.put(TopicName.parse("broken").path, b"\x0a\x7f", ABSENT)
     store.put("/schemas/public/default/broken", b"\xff", ABSENT)
     store.put("/schemas/public/default", b"", ABSENT)
     faults: list[DecodeError] = []
-    found = owners_of([7, 9], store, None, faults.append)
-    assert found == {
+    owners_by_ledger = owners_of([7, 9], store, None, faults.append)
+    assert owners_by_ledger == {
         7: [Owner(7, "compacted", "persistent://public/default/orders", "__compaction", COMPACTED)],
         9: [],
     }
@@ -117,5 +117,5 @@ def test_a_broken_record_is_reported_and_the_others_are_read() -> None:
     "custom",
     [{}, {"component": "BK-SHELL-bookie"}, {"application": "DL"}, {"component": "managed-ledger"}],
 )
-def test_custom_metadata_of_others_names_nobody(custom: dict[str, str]) -> None:
+def test_custom_metadata_of_other_applications_names_no_owner(custom: dict[str, str]) -> None:
     assert owner_in_custom(1, custom) is None

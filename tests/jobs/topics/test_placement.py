@@ -1,4 +1,4 @@
-"""Which entries should be on a disk, counted as the ensembles place them entry by entry."""
+"""Which entries should be on a disk, compared with placing each entry by the ensembles."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def ledgers(draw: st.DrawFn) -> Ensembles:
 
 
 @given(ledgers(), st.sets(st.sampled_from(BOOKIES)), st.integers(0, 70), st.integers(0, 70))
-def test_counts_are_those_of_placing_entry_by_entry(
+def test_counts_equal_those_of_placing_each_entry(
     ensembles: Ensembles, bookies: set[str], first: int, last: int
 ) -> None:
-    found = placement_on(ensembles, frozenset(bookies))
+    placement = placement_on(ensembles, frozenset(bookies))
     here = [number for number in range(first, last + 1) if bookies & set(ensembles.replicas(number))]
-    assert found.count(first, last) == len(here)
-    assert found.elsewhere(first, last) == max(0, last - first + 1) - len(here)
-    assert found.first(first, last) == next(iter(here), None)
-    assert found.count_of(np.arange(first, max(first, last + 1), dtype=np.int64)) == len(here)
+    assert placement.count(first, last) == len(here)
+    assert placement.elsewhere(first, last) == max(0, last - first + 1) - len(here)
+    assert placement.first(first, last) == next(iter(here), None)
+    assert placement.count_of(np.arange(first, max(first, last + 1), dtype=np.int64)) == len(here)
 
 
-def test_without_ensembles_every_entry_should_be_here_however_many() -> None:
+def test_every_entry_should_be_here_without_ensembles() -> None:
     assert Placement().count(0, 2**62) == 2**62 + 1
     assert Placement().first(5, 2**62) == 5
 
 
-def test_the_end_of_an_open_ledger_is_known_where_all_its_bookies_are_there() -> None:
+def test_the_end_of_an_open_ledger_is_known_if_all_its_bookies_are_given() -> None:
     source = MemoryEntries()
     for entry_id in range(5):
         source.put(7, entry_id, b"x")

@@ -1,4 +1,4 @@
-"""Which topics a name stands for, also where a record says that there are very many."""
+"""The topics that a name selects, also if a record claims a huge number of partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = TopicName.parse("parted")
 
 
 class CountingStore(MemoryStore):
-    """A store that counts what it is asked."""
+    """A store that counts its requests."""
 
     requests = 0
 
@@ -31,7 +31,7 @@ class CountingStore(MemoryStore):
 
 
 def parted(partitions: object, *numbers: int) -> CountingStore:
-    """Return a store in which these partitions of a topic have records."""
+    """Build a store with records for these partitions of a topic."""
     store = CountingStore()
     store.put(NAME.partitioned_path, json.dumps({"partitions": partitions}).encode(), ABSENT)
     for number in numbers:
@@ -41,19 +41,19 @@ def parted(partitions: object, *numbers: int) -> CountingStore:
 
 
 @pytest.mark.parametrize("count", [3, MANY + 5, 900_000])
-def test_partitions_that_are_there(count: int) -> None:
+def test_existing_partitions_are_selected_with_few_requests(count: int) -> None:
     store, reported = parted(count, 0, 2), list[PulsarMetaError]()
     store.requests = 0
     expected = [str(NAME.with_partition(number)) for number in (0, 2)]
     assert [topic.name for topic in named(store, "parted", reported.append)] == expected
     assert len(reported) == 1
-    found = [record.path for record in select(store, Scope(topics=("parted",)), "ledger")]
-    assert found == [NAME.with_partition(number).path for number in (0, 2)]
+    paths = [record.path for record in select(store, Scope(topics=("parted",)), "ledger")]
+    assert paths == [NAME.with_partition(number).path for number in (0, 2)]
     assert store.requests < 40
 
 
 @pytest.mark.parametrize("partitions", [100_000_000, 2**70, -1, "3", None, True, 1.5])
-def test_a_number_of_partitions_that_cannot_be(partitions: object) -> None:
+def test_an_impossible_number_of_partitions_is_an_error(partitions: object) -> None:
     store, reported = parted(partitions), list[PulsarMetaError]()
     assert list(named(store, "parted", reported.append)) == []
     assert [error.exit_code for error in reported] == [4]
@@ -61,7 +61,7 @@ def test_a_number_of_partitions_that_cannot_be(partitions: object) -> None:
         list(chosen_topics(store, ["parted"]))
 
 
-def test_a_namespace_and_its_topic_are_each_topic_once() -> None:
+def test_a_topic_in_several_names_is_selected_once() -> None:
     store, reported = parted(2, 0, 1), list[PulsarMetaError]()
     names = [topic.name for topic in all_named(store, ["parted", "public/default", "par*"], reported.append)]
     assert names == [str(NAME.with_partition(0)), str(NAME.with_partition(1)), str(TopicName.parse("other"))]

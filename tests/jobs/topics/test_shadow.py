@@ -1,4 +1,4 @@
-"""Shadow topics: their ledgers as a real broker read them, and sources that cannot be read."""
+"""Shadow topics: the ledgers that a real broker read, and sources that can't be read."""
 
 from __future__ import annotations
 
@@ -26,42 +26,47 @@ DELETED = "persistent://public/default/of-deleted"
 
 def ledgers_with_entries(store: Store, topic: Topic) -> list[tuple[int, int]]:
     known = with_bookkeeper(store, topic.ledgers, print)
-    return [(one.ledger_id, one.entries) for one in known if one.entries]
+    return [(ledger.ledger_id, ledger.entries) for ledger in known if ledger.entries]
 
 
-def told_ledgers(store: Store, stated: Truth) -> list[tuple[int, int]]:
-    """Return what the broker lists and BookKeeper has: it adds ledgers of an old list that are deleted."""
-    rows = stated["internalStats"]["ledgers"]
-    held = store.read_many([ledger_path(row["ledgerId"]) for row in rows])
+def reported_ledgers(store: Store, truth: Truth) -> list[tuple[int, int]]:
+    """Return the ledgers that both the broker and BookKeeper have.
+
+    The broker also reports ledgers of an old list that have been deleted.
+    """
+    rows = truth["internalStats"]["ledgers"]
+    records = store.read_many([ledger_path(row["ledgerId"]) for row in rows])
     return [
         (row["ledgerId"], row["entries"])
-        for row, record in zip(rows, held, strict=True)
+        for row, record in zip(rows, records, strict=True)
         if row["entries"] and record is not None
     ]
 
 
-def test_ledgers_are_those_that_the_broker_read(capture: Callable[[str], Path]) -> None:
+def test_ledgers_equal_those_that_the_broker_read(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4-shadows")
     truth: dict[str, Truth] = orjson.loads((folder / "truth.json").read_bytes())
     faults: list[PulsarMetaError] = []
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        found = {one.name: one for one in topics_in(store, Scope(namespaces=("public/*",)), faults.append)}
+        topics = {
+            topic.name: topic for topic in topics_in(store, Scope(namespaces=("public/*",)), faults.append)
+        }
         compared = [name for name in truth if name != DELETED]
-        assert [ledgers_with_entries(store, found[name]) for name in compared] == [
-            told_ledgers(store, truth[name]) for name in compared
+        assert [ledgers_with_entries(store, topics[name]) for name in compared] == [
+            reported_ledgers(store, truth[name]) for name in compared
         ]
         assert [read_topic(store, TopicName.parse(name)) for name in compared] == [
-            found[name] for name in compared
+            topics[name] for name in compared
         ]
-    assert sum(topic.shadow is not None for topic in found.values()) == 8
-    # Its broker cannot load it; we have the list of its own record, and say what that is.
+    assert sum(topic.shadow is not None for topic in topics.values()) == 8
+    # The broker can't load this one. We use the list in its own record and report why.
     assert isinstance(truth[DELETED]["internalStats"], str)
     assert [(type(fault), fault.source) for fault in faults] == [(NotFoundError, DELETED)]
-    assert found[DELETED].snapshot is not None
+    assert topics[DELETED].snapshot is not None
 
 
 class Shadows:
-    """A store in which topics are written by the ids of their ledgers."""
+    """A store of topics that are given by the ids of their ledgers."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -81,7 +86,7 @@ class Shadows:
         return [ledger.ledger_id for ledger in topic.ledgers], topic.snapshot
 
 
-def test_it_goes_one_step_and_its_own_properties_stay() -> None:
+def test_a_shadow_follows_one_source_and_keeps_its_own_properties() -> None:
     shadows = Shadows()
     shadows.write("source", 1, 2, 3, index="30")
     shadows.write("shadow", 1, source="source", index="10")
@@ -104,7 +109,7 @@ def test_it_goes_one_step_and_its_own_properties_stay() -> None:
         ("broken", DecodeError, "broken"),
     ],
 )
-def test_without_its_source_a_shadow_has_its_own_list_and_says_so(
+def test_a_shadow_without_its_source_uses_its_own_list_and_reports_it(
     source: str, error: type[PulsarMetaError], says: str
 ) -> None:
     shadows = Shadows()
@@ -119,15 +124,15 @@ def test_without_its_source_a_shadow_has_its_own_list_and_says_so(
     assert len(shadows.faults) == 2
 
 
-def test_two_that_name_each_other_end() -> None:
+def test_two_shadows_of_each_other_do_not_loop() -> None:
     shadows = Shadows()
     shadows.write("one", 1, source="two")
     shadows.write("two", 2, source="one")
     assert (shadows.read("one"), shadows.read("two")) == (([2], None), ([1], None))
 
 
-class Counting(MemoryStore):
-    """A store that counts what is read by itself."""
+class CountingStore(MemoryStore):
+    """A store that counts single reads."""
 
     reads = 0
 
@@ -136,9 +141,9 @@ class Counting(MemoryStore):
         return super().read(path)
 
 
-def test_the_source_of_partitions_is_in_the_metadata_of_the_partitioned_topic() -> None:
+def test_the_source_of_partitions_is_in_the_partitioned_topics_metadata() -> None:
     shadows, base = Shadows(), TopicName.parse("parted")
-    shadows.store = store = Counting()
+    shadows.store = store = CountingStore()
     metadata = json.dumps({"partitions": 3, "properties": {SOURCE: "source"}}).encode()
     store.put(base.partitioned_path, metadata, ABSENT)
     for number in range(3):
@@ -148,13 +153,16 @@ def test_the_source_of_partitions_is_in_the_metadata_of_the_partitioned_topic() 
     assert shadows.read("parted-partition-1") == ([1, 11], None)
     assert shadows.read("other-partition-0") == ([5], None)
     store.reads = 0
-    found = {one.name: [ledger.ledger_id for ledger in one.ledgers] for one in topics_in(store, Scope())}
-    assert found[str(base.with_partition(2))] == [2, 12]
-    # Their sources' records, one by one; what is partitioned in one go.
+    ledgers_of = {
+        topic.name: [ledger.ledger_id for ledger in topic.ledgers] for topic in topics_in(store, Scope())
+    }
+    assert ledgers_of[str(base.with_partition(2))] == [2, 12]
+    # The records of the sources are read one by one, and those of partitioned topics in one scan.
     assert store.reads == 3
     store.reads = 0
     assert len(list(named(store, "parted", shadows.faults.append))) == 3
-    # Once for all partitions, beside what asks how many there are; each record with that of its source.
+    # The partitioned topic is read once for its sources and once for its number, each record with its
+    # source's.
     assert store.reads <= 5 + 2 * 3
     one_by_one = ShadowSources(store)
     store.reads = 0
@@ -165,7 +173,7 @@ def test_the_source_of_partitions_is_in_the_metadata_of_the_partitioned_topic() 
 
 
 @pytest.mark.parametrize("properties", [[], {SOURCE: 5}, "text", None])
-def test_partitioned_topics_that_name_no_source(properties: object) -> None:
+def test_invalid_sources_of_partitioned_topics_are_ignored(properties: object) -> None:
     shadows, base = Shadows(), TopicName.parse("parted")
     metadata = json.dumps({"partitions": 1, SOURCE: "x", "properties": properties}).encode()
     shadows.store.put(base.partitioned_path, metadata, ABSENT)

@@ -1,4 +1,4 @@
-"""What the store says of topics, held against what their brokers said, and records made by hand."""
+"""Topics in the store, compared with what their brokers reported, and records made by hand."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ def stored(info: ManagedLedgerInfo) -> MemoryStore:
     return store
 
 
-def test_ledgers_are_those_that_the_broker_told(capture: Callable[[str], Path]) -> None:
+def test_ledgers_equal_those_that_the_broker_reported(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4")
     truth = orjson.loads((folder / "truth.json").read_bytes())
     compared = 0
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        for name, said in truth.items():
-            if "ledgers" not in said.get("internal-info", {}):
+        for name, reported in truth.items():
+            if "ledgers" not in reported.get("internal-info", {}):
                 continue
             topic = read_topic(store, TopicName.parse(name))
-            expected = {one["ledgerId"]: one for one in said["internal-info"]["ledgers"]}
+            expected = {ledger["ledgerId"]: ledger for ledger in reported["internal-info"]["ledgers"]}
             for ledger in topic.ledgers:
-                # Some were opened, closed or trimmed between the question and the end of the broker.
-                one = expected.get(ledger.ledger_id, {})
-                if ledger.closed_at is not None and one.get("timestamp") == ledger.closed_at:
-                    assert (ledger.entries, ledger.size) == (one["entries"], one["size"])
+                # Some were opened, closed or trimmed between the broker's answer and its end.
+                facts = expected.get(ledger.ledger_id, {})
+                if ledger.closed_at is not None and facts.get("timestamp") == ledger.closed_at:
+                    assert (ledger.entries, ledger.size) == (facts["entries"], facts["size"])
                     compared += 1
     assert compared > 20
 
 
-def test_an_open_ledger_has_no_number_of_entries_yet() -> None:
+def test_an_open_ledger_has_no_count_yet() -> None:
     info = ManagedLedgerInfo()
     info.ledgerInfo.add(ledgerId=8, entries=3, size=9, timestamp=5)
     info.ledgerInfo.add(ledgerId=9)
@@ -60,7 +60,7 @@ def test_an_open_ledger_has_no_number_of_entries_yet() -> None:
     assert pickle.loads(pickle.dumps(topic)) == topic
 
 
-def test_where_a_topic_was_terminated_says_how_many_entries_its_open_ledgers_have() -> None:
+def test_the_termination_gives_the_count_of_open_ledgers() -> None:
     info = ManagedLedgerInfo()
     info.ledgerInfo.add(ledgerId=8)
     info.ledgerInfo.add(ledgerId=9)
@@ -70,7 +70,7 @@ def test_where_a_topic_was_terminated_says_how_many_entries_its_open_ledgers_hav
     assert topic.terminated == Position(8, 6)
 
 
-def test_a_property_may_stand_twice_in_a_record() -> None:
+def test_a_property_may_be_in_a_record_twice() -> None:
     info = ManagedLedgerInfo()
     ledger = info.ledgerInfo.add(ledgerId=8)
     for value in ("1", "2"):
@@ -78,7 +78,7 @@ def test_a_property_may_stand_twice_in_a_record() -> None:
     assert read_topic(stored(info), TOPIC).ledgers[0].values("first-index") == ("1", "2")
 
 
-def test_a_broken_record_is_reported_and_passed_over_or_raised() -> None:
+def test_a_corrupt_record_is_reported_and_skipped_or_raised() -> None:
     store, reported = stored(ManagedLedgerInfo()), list[PulsarMetaError]()
     store.put(TopicName.parse("broken").path, b"\x0a\xff", ABSENT)
     assert [topic.name for topic in topics_in(store, Scope(), reported.append)] == [str(TOPIC)]
@@ -89,10 +89,10 @@ def test_a_broken_record_is_reported_and_passed_over_or_raised() -> None:
         read_topic(store, TopicName.parse("absent"))
 
 
-def test_bookkeepers_metadata_of_many_ledgers_is_read_in_one_go(
+def test_metadata_of_many_ledgers_is_read_in_one_request(
     capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    request_sizes: list[int] = []
     faults: list[PulsarMetaError] = []
     folder = capture("pulsar-4.2.4")
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
@@ -100,13 +100,16 @@ def test_bookkeepers_metadata_of_many_ledgers_is_read_in_one_go(
         read_many = store.read_many
 
         def counted(paths: Sequence[str]) -> list[Versioned | None]:
-            asked.append(len(paths))
+            request_sizes.append(len(paths))
             return read_many(paths)
 
         monkeypatch.setattr(store, "read_many", counted)
-        found = list(with_bookkeeper(store, [*ledgers, Ledger(10**9)], faults.append))
-    assert asked == [len(ledgers) + 1]
-    assert [ledger.ledger_id for ledger in found] == [*(ledger.ledger_id for ledger in ledgers), 10**9]
-    assert [ledger.metadata for ledger in found] == ["known"] * len(ledgers) + ["absent"]
+        with_metadata = list(with_bookkeeper(store, [*ledgers, Ledger(10**9)], faults.append))
+    assert request_sizes == [len(ledgers) + 1]
+    assert [ledger.ledger_id for ledger in with_metadata] == [
+        *(ledger.ledger_id for ledger in ledgers),
+        10**9,
+    ]
+    assert [ledger.metadata for ledger in with_metadata] == ["known"] * len(ledgers) + ["absent"]
     assert list(with_bookkeeper(None, ledgers, faults.append)) == ledgers
     assert faults == []

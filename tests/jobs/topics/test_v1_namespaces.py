@@ -1,4 +1,4 @@
-"""V1 namespaces that are called as a domain: what a path leaves open, its record says."""
+"""V1 namespaces that are named like a domain, for which only the record shows what a path is."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pulsar_meta.stores.memory import MemoryStore
 from tests.cli.program import pulsar_meta_here
 
 ROOT = "/managed-ledgers/prop/standalone"
-# -1 as a number of protobuf.
+# Protobuf encoding of -1.
 NONE = "ffffffffffffffffff01"
-# What Pulsar 4.0.7 wrote for the V1 namespaces prop/standalone/persistent and prop/standalone/plain, and for
-# the topic `persistent` of the namespace prop/standalone, which it then could not load.
+# Records that Pulsar 4.0.7 wrote for the V1 namespaces prop/standalone/persistent and prop/standalone/plain,
+# and for the topic `persistent` of the namespace prop/standalone, which it then could not load.
 RECORDS = {
     f"{ROOT}/{path}": value.format(NONE, NONE)
     for path, value in {
@@ -55,16 +55,16 @@ def store() -> MemoryStore:
     return made
 
 
-def test_topics_and_cursors_are_told_apart(store: MemoryStore) -> None:
+def test_topics_and_cursors_are_distinguished(store: MemoryStore) -> None:
     assert {topic.name for topic in topics_in(store, Scope())} == TOPICS
     cursors = {record.path.removeprefix(ROOT) for record in select(store, Scope(), "cursor")}
     assert cursors == {path.removeprefix(ROOT) for path in RECORDS if path.endswith("/s")}
-    found = Readability()
-    assert list(found.documents(store.scan("/"), ["4.2.4"])) == []
-    assert (found.topics, found.cursors) == (4, 3)
+    readability = Readability()
+    assert list(readability.documents(store.scan("/"), ["4.2.4"])) == []
+    assert (readability.topics, readability.cursors) == (4, 3)
 
 
-def test_each_is_decoded_as_what_it_is(store: MemoryStore) -> None:
+def test_each_record_is_decoded_as_its_kind(store: MemoryStore) -> None:
     for record in store.scan("/"):
         decoded = decode_document(record.value, source="s", path=record.path)
         kind = "ManagedCursorInfo" if record.path.endswith("/s") else "ManagedLedgerInfo"
@@ -79,10 +79,12 @@ def test_the_children_of_a_namespace_are_topics(store: MemoryStore) -> None:
     }
     assert listed["deep"]["topic"] == "persistent://prop/standalone/persistent/deep"
     assert "cursor" not in listed["deep"]
-    # As a tree, read whole and level by level.
+    # Walk the tree as a whole and level by level.
     for depth in (None, 9):
-        walked = {one["path"]: one for one in walk(store, ROOT, depth)}
-        assert {one["topic"] for one in walked.values() if "cursor" not in one and "topic" in one} == TOPICS
+        walked = {node["path"]: node for node in walk(store, ROOT, depth)}
+        assert {
+            node["topic"] for node in walked.values() if "cursor" not in node and "topic" in node
+        } == TOPICS
         assert (walked[f"{DEEP}/s"]["topic"], walked[f"{DEEP}/s"]["cursor"]) == (walked[DEEP]["topic"], "s")
 
 
@@ -100,22 +102,24 @@ def test_the_children_of_a_namespace_are_topics(store: MemoryStore) -> None:
         (f"{ROOT}/topic/persistent/x", b"", ("persistent://prop/standalone/topic/x", None)),
     ],
 )
-def test_whose_record_it_is(path: str, value: bytes, place: tuple[str, str | None] | None) -> None:
-    found: Any = managed_place(path, value)
-    if place is None or found is None:
-        assert found is place
+def test_the_topic_of_a_record_is_determined(
+    path: str, value: bytes, place: tuple[str, str | None] | None
+) -> None:
+    owner: Any = managed_place(path, value)
+    if place is None or owner is None:
+        assert owner is place
         return
-    assert str(found[0]).endswith(place[0].partition("…")[2] or place[0])
-    assert found[1] == place[1]
+    assert str(owner[0]).endswith(place[0].partition("…")[2] or place[0])
+    assert owner[1] == place[1]
 
 
-def test_a_path_alone_is_taken_as_v2_names_have_it() -> None:
+def test_a_path_alone_is_read_as_a_v2_name() -> None:
     place = split_managed_ledger_path(DEEP)
     assert place is not None
     assert (str(place[0]), place[1]) == ("persistent://prop/standalone/persistent", "deep")
 
 
-def test_the_commands_go_by_it(tmp_path: Path) -> None:
+def test_commands_use_the_record(tmp_path: Path) -> None:
     for path, value in RECORDS.items():
         folder = tmp_path / "store" / path.removeprefix("/")
         folder.mkdir(parents=True, exist_ok=True)

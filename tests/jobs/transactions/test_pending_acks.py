@@ -1,4 +1,4 @@
-"""Acknowledgments in open transactions, against what the broker held after a restart."""
+"""Acknowledgements in open transactions, compared with the broker's memory after a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CAPTURES = ("transactions-4.2.4", "transactions-4.0.7")
 TOPIC = TopicName.parse("acked")
 
 
-def found(folder: Path, cursor: str, topic: TopicName = TOPIC) -> PendingAcks:
+def pending_acks_of(folder: Path, cursor: str, topic: TopicName = TOPIC) -> PendingAcks:
     with (
         open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,
         open_entries([f"bookie-disk:{folder}"]) as source,
@@ -30,16 +30,16 @@ def found(folder: Path, cursor: str, topic: TopicName = TOPIC) -> PendingAcks:
         return pending_acks(store, source, topic, cursor)
 
 
-def stated(folder: Path) -> dict[str, Any]:
+def truth_of(folder: Path) -> dict[str, Any]:
     truth: dict[str, Any] = orjson.loads((folder / "truth.json").read_bytes())
     return dict(truth[str(TOPIC)]["pendingAcks"])
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_as_the_broker_holds_them(capture: Capture, name: str) -> None:
+def test_pending_acks_equal_the_brokers(capture: Capture, name: str) -> None:
     folder = capture(name)
-    for cursor, expected in stated(folder).items():
-        pending = found(folder, cursor)
+    for cursor, expected in truth_of(folder).items():
+        pending = pending_acks_of(folder, cursor)
         assert pending.unknown is None
         individual: dict[str, list[list[Any]]] = {}
         for ack in pending.acks:
@@ -48,7 +48,8 @@ def test_as_the_broker_holds_them(capture: Capture, name: str) -> None:
                 individual.setdefault(str(ack.txn), []).append(place)
         for places in expected["individual"].values():
             for place in places:
-                # The broker has the words of what is not acknowledged, of batches of four here.
+                # The broker reports the words of a bit set of the unacknowledged messages, here of batches of
+                # four.
                 place[2] = tuple(set_runs([~place[2][0] & 0xF])) if place[2] else None
         assert individual == expected["individual"]
         cumulative = {
@@ -59,8 +60,8 @@ def test_as_the_broker_holds_them(capture: Capture, name: str) -> None:
         assert cumulative == (expected["cumulative"] or {})
 
 
-def test_their_json(capture: Capture) -> None:
-    pending = found(capture("transactions-4.2.4"), "work")
+def test_pending_acks_have_a_json_form(capture: Capture) -> None:
+    pending = pending_acks_of(capture("transactions-4.2.4"), "work")
     assert pending.log == "persistent://public/default/acked-work__transaction_pending_ack"
     assert [ack.document() for ack in pending.acks][1:] == [
         {"txn": "0:22", "type": "individual", "position": "31:4"},
@@ -69,16 +70,16 @@ def test_their_json(capture: Capture) -> None:
 
 
 def test_a_subscription_without_a_log_has_none(capture: Capture) -> None:
-    assert found(capture("transactions-4.2.4"), "keep", TopicName.parse("money")) == PendingAcks()
+    assert pending_acks_of(capture("transactions-4.2.4"), "keep", TopicName.parse("money")) == PendingAcks()
 
 
-def test_without_the_entries_of_the_log_they_are_unknown(capture: Capture) -> None:
+def test_pending_acks_are_unknown_without_the_entries_of_the_log(capture: Capture) -> None:
     with open_store(f"snapshot:{capture('transactions-4.2.4') / 'metadata.ndjson'}") as store:
         assert pending_acks(store, None, TOPIC, "work").unknown == "no source of entries was given"
         missing = pending_acks(store, MemoryEntries(), TOPIC, "work")
     assert (missing.acks, missing.unknown) == ((), "ledger 32: entries up to 1 are not here")
 
 
-def test_a_cursor_that_is_not_there(capture: Capture) -> None:
+def test_a_missing_cursor_is_not_found(capture: Capture) -> None:
     with pytest.raises(NotFoundError, match="no cursor 'nobody'"):
-        found(capture("transactions-4.2.4"), "nobody")
+        pending_acks_of(capture("transactions-4.2.4"), "nobody")

@@ -1,4 +1,4 @@
-"""Transactions of Pulsar 5's segments: records of the store in place of markers."""
+"""Transactions in segments of Pulsar 5, where records in the store take the place of markers."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def source(store: MemoryStore) -> MemoryEntries:
-    held = MemoryEntries()
-    topic = TopicBuilder(SEGMENT, store, held)
+    entries = MemoryEntries()
+    topic = TopicBuilder(SEGMENT, store, entries)
     topic.ledger(7)
     topic.publish(1000)
     topic.publish(1001, txn=True)
     topic.publish(1002)
     topic.save()
-    return held
+    return entries
 
 
 def put(store: MemoryStore, path: str, value: Any) -> None:
     store.put(path, value if isinstance(value, bytes) else json.dumps(value).encode(), ABSENT)
 
 
-def found(store: MemoryStore, source: MemoryEntries, faults: list[Exception] | None = None) -> Transactions:
+def transactions_of(
+    store: MemoryStore, source: MemoryEntries, faults: list[Exception] | None = None
+) -> Transactions:
     ledgers = read_topic(store, TopicName.parse(SEGMENT)).ledgers
     return topic_transactions(store, source, SEGMENT, ledgers, ([] if faults is None else faults).append)
 
@@ -57,42 +59,44 @@ def found(store: MemoryStore, source: MemoryEntries, faults: list[Exception] | N
         ("ABORTED", "aborted", [True, False, True]),
     ],
 )
-def test_its_record_says_how_a_transaction_ended(
+def test_the_record_of_a_transaction_decides_its_outcome(
     store: MemoryStore, source: MemoryEntries, state: str, outcome: str, readable: list[bool]
 ) -> None:
     put(store, "/txn/id/1_2", {"state": state})
-    transactions = found(store, source)
+    transactions = transactions_of(store, source)
     assert transactions.outcome(TXN) == outcome
     given = [transactions.readable(Position(7, entry), TXN if entry == 1 else None) for entry in range(3)]
     assert given == readable
 
 
-def test_without_a_record_it_committed_unless_operations_are_left(
+def test_a_transaction_without_a_record_committed_unless_operations_are_left(
     store: MemoryStore, source: MemoryEntries
 ) -> None:
-    assert found(store, source).outcome(TXN) == "committed"
+    assert transactions_of(store, source).outcome(TXN) == "committed"
     put(store, "/txn/op/1_2__seq_counter__", bytes(8))
     put(store, "/txn/op/1_2-00000000000000000001", {"kind": "WRITE", "segment": SEGMENT})
-    assert found(store, source).outcome(TXN) == "aborted"
+    assert transactions_of(store, source).outcome(TXN) == "aborted"
 
 
-def test_up_to_the_watermark_only_the_aborted_ones_have_records(
+def test_only_aborted_transactions_have_records_below_the_watermark(
     store: MemoryStore, source: MemoryEntries
 ) -> None:
     key = encode_name(SEGMENT)
     put(store, f"/txn/segment-state/watermark/{key}", {"ledgerId": 7, "entryId": 2})
-    assert found(store, source).outcome(TXN) == "committed"
+    assert transactions_of(store, source).outcome(TXN) == "committed"
     put(store, f"/txn/segment-state/aborted/{encode_name('segment://my/ns/other/0-f-0')}:1_2", {})
-    assert found(store, source).outcome(TXN) == "committed"
+    assert transactions_of(store, source).outcome(TXN) == "committed"
     put(store, f"/txn/segment-state/aborted/{key}:1_2", {"maxLedgerId": 7, "maxEntryId": 1})
-    assert found(store, source).outcome(TXN) == "aborted"
+    assert transactions_of(store, source).outcome(TXN) == "aborted"
 
 
 @pytest.mark.parametrize("value", [b"{", b"[]", {"state": "SLEEPING"}, {}])
-def test_a_broken_record_leaves_it_unknown(store: MemoryStore, source: MemoryEntries, value: Any) -> None:
+def test_a_corrupt_record_leaves_the_outcome_unknown(
+    store: MemoryStore, source: MemoryEntries, value: Any
+) -> None:
     put(store, "/txn/id/1_2", value)
     faults: list[Exception] = []
-    transactions = found(store, source, faults)
+    transactions = transactions_of(store, source, faults)
     assert transactions.outcome(TXN) == "unknown"
     assert transactions.readable(Position(7, 2)) is None
     assert transactions.readable(Position(7, 0)) is True
@@ -100,7 +104,7 @@ def test_a_broken_record_leaves_it_unknown(store: MemoryStore, source: MemoryEnt
     assert len(faults) == isinstance(value, bytes)
 
 
-def test_pending_acknowledgments(store: MemoryStore, source: MemoryEntries) -> None:
+def test_pending_acks_come_from_operations(store: MemoryStore, source: MemoryEntries) -> None:
     topic = TopicName.parse(SEGMENT)
     cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=7, markDeleteEntryId=0)
     store.put(topic.cursor_path("audit"), cursor.SerializeToString(), ABSENT)

@@ -1,4 +1,4 @@
-"""Where in a store a thing lies that is called by its name."""
+"""Paths of things that commands name by words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPICS = "/managed-ledgers/public/default"
         (["broker", "b:8080"], "/loadbalance/brokers/b:8080"),
     ],
 )
-def test_words_mean_a_path(words: list[str], path: str) -> None:
+def test_words_select_a_path(words: list[str], path: str) -> None:
     assert path_of(words) == path
 
 
@@ -42,13 +42,13 @@ def test_words_mean_a_path(words: list[str], path: str) -> None:
         ([""], ""),
     ],
 )
-def test_other_words_are_usage(words: list[str], meant: str) -> None:
+def test_other_words_are_a_usage_error(words: list[str], meant: str) -> None:
     with pytest.raises(UsageError) as error:
         path_of(words)
     assert error.value.message.partition("`broker ID`")[2] == meant
 
 
-def test_below_a_namespace_lie_its_topics() -> None:
+def test_a_namespace_contains_its_topics() -> None:
     store = MemoryStore()
     store.put("/admin/policies/public/default", b"{}", ABSENT)
     assert places_below(store, ["namespace", "public/default"]) == ["/admin/policies/public/default"]

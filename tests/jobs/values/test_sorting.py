@@ -1,4 +1,4 @@
-"""Lines that are more than one run come in order, and once each."""
+"""Sorting of more lines than fit in memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pulsar_meta.jobs.values import sorting
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 16, 17, 1000])
-def test_runs_are_merged(count: int) -> None:
+def test_runs_are_merged_in_order(count: int) -> None:
     chance = random.Random(count)
     lines = [f"{chance.randrange(50):02d}\n\0{number}" for number in range(count)]
     with patch.object(sorting, "RUN", 8), patch.object(sorting, "BLOCK", 3):
-        found = list(sorting.in_order(iter(lines), key=lambda line: line[:2]))
-    assert found == sorted(lines, key=lambda line: line[:2])
+        merged = list(sorting.in_order(iter(lines), key=lambda line: line[:2]))
+    assert merged == sorted(lines, key=lambda line: line[:2])
 
 
 def test_few_lines_touch_no_disk() -> None:

@@ -1,4 +1,4 @@
-"""A tree that is taken apart has the order of one that is sorted as a whole, and its first rows at once."""
+"""A tree read in parts has the same order as a sorted one, and its first rows are shown at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATHS = (
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the URL of a database with values at the paths."""
+    """Create a database with values at the paths and return its URL."""
     place = tmp_path_factory.mktemp("tree") / "db"
     create_database(place, "rocksdb:")
     with open_store(f"rocksdb:{place}", read_only=False) as store:
@@ -46,36 +46,36 @@ def fill(store: Store) -> None:
 
 
 @pytest.mark.parametrize("top", ["/", "/managed-ledgers", "/managed-ledgers/a", "/ledgers/00/0000/L0001"])
-def test_parts_have_the_order_of_the_whole(database: str, top: str) -> None:
-    """Names that begin like others, parents with values and without, wherever the tree begins."""
-    whole = MemoryStore()
-    fill(whole)
+def test_parts_have_the_order_of_the_whole_tree(database: str, top: str) -> None:
+    """The paths have names that begin like others, and parents with and without values."""
+    expected = MemoryStore()
+    fill(expected)
     with open_store(database) as store:
         assert store.finds_parts
-        assert list(walk(store, top)) == list(walk(whole, top))
+        assert list(walk(store, top)) == list(walk(expected, top))
 
 
-def test_parts_of_etcd(etcd_server: EtcdServer, root: str) -> None:
-    whole = MemoryStore()
+def test_parts_of_etcd_have_the_order_of_the_whole_tree(etcd_server: EtcdServer, root: str) -> None:
+    in_memory = MemoryStore()
     writes = [(f"{root}{path}", path.encode(), ABSENT) for path in PATHS]
-    whole.put_many(writes)
+    in_memory.put_many(writes)
     with open_store(f"etcd://{etcd_server.address}", read_only=False) as store:
         store.put_many(writes)
-        expected = [{**node, "version": 0} for node in walk(whole, root)]
+        expected = [{**node, "version": 0} for node in walk(in_memory, root)]
         assert [{**node, "version": 0} for node in walk(store, root)] == expected
 
 
-def test_first_rows_wait_for_no_scan(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_rows_wait_for_no_scan(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The upper levels are shown before any value below them is read."""
     with open_store(database) as store:
         scanned = []
         scan = type(store).scan
 
-        def noted(self: Store, prefix: str = "/", *, after: str | None = None) -> Iterator[object]:
+        def recording(self: Store, prefix: str = "/", *, after: str | None = None) -> Iterator[object]:
             scanned.append(prefix)
             return scan(self, prefix, after=after)
 
-        monkeypatch.setattr(type(store), "scan", noted)
+        monkeypatch.setattr(type(store), "scan", recording)
         nodes = walk(store, "/")
         assert (next(nodes)["path"], scanned) == ("/", [])
         list(nodes)

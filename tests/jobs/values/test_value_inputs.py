@@ -1,4 +1,4 @@
-"""Values in blocks: the first at once, and all that came before an error before the error."""
+"""Values in blocks: the first one comes at once, and values before an error are not lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsar_meta.jobs.values.value_inputs import ValueInput, in_blocks
 
 
 def test_blocks_grow() -> None:
-    """One value is waited for before the first block is there, and none is lost or out of order."""
+    """Only one value is read before the first block, and none is lost or out of order."""
     read = 0
 
     def values() -> Iterator[ValueInput]:
@@ -27,14 +27,13 @@ def test_blocks_grow() -> None:
     assert [value.source for block in (first, *rest) for value in block] == [str(at) for at in range(1, 2001)]
 
 
-def test_large_values_are_few_in_a_block() -> None:
-    """A block of many megabytes would be held whole."""
+def test_blocks_of_large_values_are_short() -> None:
+    """A block is in memory as a whole."""
     blocks = list(in_blocks(ValueInput("x", bytes(3 << 20)) for _ in range(8)))
     assert [len(block) for block in blocks] == [1, 2, 2, 2, 1]
 
 
-def test_what_came_before_an_error_comes_first() -> None:
-    """A store that goes away in the middle has given what it gave."""
+def test_values_before_an_error_are_given() -> None:
 
     def values() -> Iterator[ValueInput]:
         for at in range(5):
