@@ -18,8 +18,8 @@ def fail(error: PulsarMetaError) -> None:
 
 def frames_of(folder: Path, topic: str) -> list[bytes]:
     """Return the frames of a topic in the capture at `folder`, in reading order."""
-    entries = [f"bookie-disk:{folder}/bookie0"]
-    with open_store(f"rocksdb:{folder}/rocksdb") as store, open_entries(entries) as source:
+    urls = [f"bookie-disk:{folder}/bookie0"]
+    with open_store(f"rocksdb:{folder}/rocksdb") as store, open_entries(urls) as source:
         entries = read_entries(
             ((choice, Limits()) for choice in choose([topic], store, source, fail)), source, store, fail
         )
