@@ -249,7 +249,7 @@ def test_ledgers_are_not_checked_if_the_store_has_none(capture: Capture) -> None
     store = healthy_store(capture("pulsar-4.2.4"))
     store.values = {path: value for path, value in store.values.items() if not path.startswith("/ledgers")}
     run = checkup(store, None, (), CheckOptions())
-    found = list(run.findings())
+    findings = list(run.findings())
     assert {finding.code for finding in findings if finding.severity is not Severity.NOTE} <= {
         "record-unreadable"
     }
