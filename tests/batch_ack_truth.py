@@ -1,4 +1,4 @@
-"""Acknowledgements as a broker has them in memory, against what a cursor's state says of them."""
+"""Acknowledgements in a broker's memory, compared with those in cursor states."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ _range_re = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
 
 
 def differences(folder: Path) -> list[str]:
-    """Return in which cursors the capture's truth and what we read differ."""
-    stated = orjson.loads((folder / "truth.json").read_bytes())
+    """Describe the differences between a capture's truth and the cursor states."""
+    truth = orjson.loads((folder / "truth.json").read_bytes())
     return [
         wrong
-        for topic, said in stated.items()
-        for name, stats in said["internalStats"]["cursors"].items()
-        if name in said["batchAcks"]
-        for wrong in _compared(folder, topic, name, stats, said["batchAcks"][name])
+        for topic, facts in truth.items()
+        for name, stats in facts["internalStats"]["cursors"].items()
+        if name in facts["batchAcks"]
+        for wrong in _compared(folder, topic, name, stats, facts["batchAcks"][name])
     ]
 
 
 def _compared(
     folder: Path, topic: str, name: str, stats: dict[str, Any], batches: dict[str, list[int]]
 ) -> Iterable[str]:
-    found, held = _read(folder, TopicName.parse(topic), name)
+    recovery, batch_acks = _read(folder, TopicName.parse(topic), name)
     ours = {
-        "mark-delete": "{}:{}".format(*found.mark_delete) if found.mark_delete else None,
-        "entries": _entries(found.acks or Acks()),
-        "batches": held if found.believed == "ledger" else {},
-        "batch count": found.batches,
+        "mark-delete": "{}:{}".format(*recovery.mark_delete) if recovery.mark_delete else None,
+        "entries": _entries(recovery.acks or Acks()),
+        "batches": batch_acks if recovery.believed == "ledger" else {},
+        "batch count": recovery.batches,
     }
     theirs = {
         "mark-delete": stats["markDeletePosition"],
-        "entries": _told_entries(stats["individuallyDeletedMessages"]),
+        "entries": _parsed_entries(stats["individuallyDeletedMessages"]),
         "batches": {place: _runs(words) for place, words in batches.items()},
         "batch count": len(batches),
     }
@@ -62,13 +62,13 @@ def _read(folder: Path, topic: TopicName, name: str) -> tuple[Recovery, dict[str
     ):
         ledgers = tuple(with_bookkeeper(store, read_topic(store, topic).ledgers, print))
         record = decode_cursor(store.read(topic.cursor_path(name)).value)
-        found = recovered(record, store, source, ledgers)
-    state = found.state.state
+        result = recovered(record, store, source, ledgers)
+    state = result.state.state
     batches = state.batchedEntryDeletionIndexInfo if isinstance(state, PositionInfo) else ()
-    held = {
+    batch_acks = {
         f"{batch.position.ledgerId}:{batch.position.entryId}": unacked_indexes(batch) for batch in batches
     }
-    return found.recovery, held
+    return result.recovery, batch_acks
 
 
 def _entries(acks: Acks) -> set[Place]:
@@ -81,17 +81,17 @@ def _entries(acks: Acks) -> set[Place]:
     }
 
 
-def _told_entries(text: str) -> set[Place]:
-    """Return the entries of ranges like `[(7:3..7:5],(8:-1..8:2]]`, exclusive at their lower end."""
-    found = set()
+def _parsed_entries(text: str) -> set[Place]:
+    """Parse entries from ranges like `[(7:3..7:5],(8:-1..8:2]]`, which exclude their lower end."""
+    entries = set()
     for lower, first, upper, last in (map(int, match) for match in _range_re.findall(text)):
         assert lower == upper
-        found |= {(upper, entry) for entry in range(first + 1, last + 1)}
-    return found
+        entries |= {(upper, entry) for entry in range(first + 1, last + 1)}
+    return entries
 
 
 def _runs(words: list[int]) -> list[Place]:
-    """Return the runs of set bits, found bit by bit."""
+    """Return the runs of set bits, determined bit by bit."""
     bits = [at * 64 + bit for at, word in enumerate(words) for bit in range(64) if word >> bit & 1]
     runs: list[Place] = []
     for bit in bits:

@@ -1,11 +1,10 @@
-"""What the program makes of a capture, beside what the broker said: the table of a release.
+"""A report that compares the program's output for a capture with what the broker reported.
 
     python -m tests.capture_report FOLDER...
 
-FOLDER is an unpacked capture (fixtures/captures/NAME.tar.xz with its truth beside it, or a new one).
-Values, messages and cursors go through the commands themselves: `decode`, `encode`, `dump-entries --deep`,
-`show-cursor`.
-Ends with exit code 1 where anything is wrong or not explained.
+FOLDER is an unpacked capture: fixtures/captures/NAME.tar.xz with its truth, or a new one. Values, messages
+and cursors go through the commands `decode`, `encode`, `dump-entries --deep` and `show-cursor`. Exits with 1
+if anything is wrong or unexplained.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ FORGOTTEN = "aborted, and the broker had lost that out of its snapshots"
 
 
 def run(*arguments: str, feed: bytes | None = None) -> bytes:
-    """Return what a command writes to stdout; it may end with an exit code that says it found faults."""
+    """Return the stdout of a command. The exit code may report faults."""
     done = pulsar_meta_here(*arguments, stdin=feed or b"")
     if done.returncode not in (0, 4):
         raise SystemExit(f"pulsar-meta {' '.join(arguments[:3])}: {done.stderr.decode()}")
@@ -56,7 +55,7 @@ def run(*arguments: str, feed: bytes | None = None) -> bytes:
 
 @dataclass
 class ValueTable:
-    """Values by (kind, codec): how many, how many decoded, how many came back as the same payload."""
+    """Counts of values by (kind, codec): all, decoded, and encoded again without a change."""
 
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
     decoded: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -65,7 +64,7 @@ class ValueTable:
 
 
 def payload_of(value: bytes) -> bytes:
-    """Return what is inside the envelope, else the value."""
+    """Return the payload of an envelope, or the value itself if it has none."""
     try:
         envelope = open_envelope(value)
     except DecodeError:
@@ -115,17 +114,17 @@ def report_rocksdb(folder: Path) -> str:
     if not (folder / "rocksdb").exists():
         return "no rocksdb"
     with open_store(f"rocksdb:{folder / 'rocksdb'}") as database:
-        stored = {found.path: found.value for found in database.scan("/")}
+        stored = {record.path: record.value for record in database.scan("/")}
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as snapshot:
-        same = sum(stored.get(found.path) == found.value for found in snapshot.scan("/"))
+        same = sum(stored.get(record.path) == record.value for record in snapshot.scan("/"))
     return f"rocksdb: {len(stored)} values, {same} equal to those of metadata.ndjson"
 
 
 @dataclass
 class MessageTable:
-    """The truth's messages against those that `dump-entries --deep` shows."""
+    """The truth's messages, compared with those that `dump-entries --deep` shows."""
 
-    stated: int = 0
+    total: int = 0
     same: int = 0
     otherwise: Counter[str] = field(default_factory=Counter)
     more: int = 0
@@ -133,7 +132,7 @@ class MessageTable:
 
 
 def shown(folder: Path, topics: list[str]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Yield (entry, message) of topics; an entry that is not opened has one None."""
+    """Yield (entry, message) of topics. For an entry that can't be opened, the message is None."""
     sources = [part for url in bookie_urls(folder) for part in ("--entries", url)]
     store = f"snapshot:{folder / 'metadata.ndjson'}"
     how = ("--deep", "--payload", "hash", "--transactions", "-o", "ndjson")
@@ -144,60 +143,60 @@ def shown(folder: Path, topics: list[str]) -> Iterator[tuple[dict[str, Any], dic
 
 
 def report_messages(folder: Path, truth: dict[str, Truth]) -> MessageTable:
-    """Compare position, index, properties and payload hash of every message."""
-    table, held = MessageTable(), {}
-    topics = sorted(topic for topic, stated in truth.items() if stated.get("messages"))
+    """Compare the position, index, properties and payload hash of every message."""
+    table, shown_messages = MessageTable(), {}
+    topics = sorted(topic for topic, facts in truth.items() if facts.get("messages"))
     for entry, message in shown(folder, topics):
         batch = -1 if message is None else message.get("batch_index", -1)
-        held[entry["ledger_id"], entry["entry_id"], batch] = (entry, message)
+        shown_messages[entry["ledger_id"], entry["entry_id"], batch] = (entry, message)
     with open_entries(bookie_urls(folder)) as source:
         matched = {
-            match_message(table, topic, message, held, source, ledgers_of(truth[topic]))
+            match_message(table, topic, message, shown_messages, source, ledgers_of(truth[topic]))
             for topic in topics
             for message in truth[topic]["messages"]
         }
-    table.more = len(set(held) - matched)
+    table.more = len(set(shown_messages) - matched)
     transactional = {
         ledger for topic in topics if is_transactional(topic) for ledger in ledgers_of(truth[topic])
     }
-    for place in sorted(set(held) - matched):
-        entry = held[place][0]
+    for place in sorted(set(shown_messages) - matched):
+        entry = shown_messages[place][0]
         if entry["ledger_id"] in transactional and entry["readable"] is not False:
             table.wrong.append(f"{place}: readable is {entry['readable']}, and no reader was given it")
     return table
 
 
-def ledgers_of(stated: Truth) -> list[int]:
-    """Return the ids of a topic's ledgers as the broker gave them."""
-    kept = "internal-info" if "internal-info" in stated else "internalStats"
-    return [ledger["ledgerId"] for ledger in stated[kept]["ledgers"]]
+def ledgers_of(facts: Truth) -> list[int]:
+    """Return the ids of a topic's ledgers as the broker listed them."""
+    kept = "internal-info" if "internal-info" in facts else "internalStats"
+    return [ledger["ledgerId"] for ledger in facts[kept]["ledgers"]]
 
 
 def match_message(
     table: MessageTable,
     topic: str,
-    stated: dict[str, Any],
-    held: dict[Any, Any],
+    expected: dict[str, Any],
+    shown_messages: dict[Any, Any],
     source: EntrySource,
     ledgers: list[int],
 ) -> object:
-    """Compare one message of the truth with what is shown at its place; return that place."""
-    table.stated += 1
-    batch = stated.get("b")
-    place = (stated["l"], stated["e"], -1 if batch is None else batch)
-    entry, message = held.get(place, (None, None))
+    """Compare one message of the truth with the one shown at its place, and return that place."""
+    table.total += 1
+    batch = expected.get("b")
+    place = (expected["l"], expected["e"], -1 if batch is None else batch)
+    entry, message = shown_messages.get(place, (None, None))
     faults: list[str] = []
     if entry is None:
         faults = ["not shown"]
     elif "forgotten" in entry:
         table.otherwise[FORGOTTEN] += 1
     elif entry["readable"] is not True:
-        faults = ["said not to be for readers, who were given it"]
+        faults = ["marked as invisible to consumers, but a consumer received it"]
     elif message is not None:
-        faults = list(differences(topic, stated, entry, message))
+        faults = list(differences(topic, expected, entry, message))
     elif "num_chunks_from_msg" in entry["metadata"]:
         table.otherwise[CHUNKED] += 1
-        if joined_chunks(source, ledgers, (stated["l"], stated["e"]))[:16] != stated["sha"]:
+        if joined_chunks(source, ledgers, (expected["l"], expected["e"]))[:16] != expected["sha"]:
             faults = ["another payload in its chunks"]
     elif is_encrypted(topic):
         table.otherwise[ENCRYPTED] += 1
@@ -211,7 +210,7 @@ def match_message(
 
 
 def joined_chunks(source: EntrySource, ledgers: Iterable[int], last: tuple[int, int]) -> str:
-    """Return the SHA-256 of the message whose last chunk is the entry `last`, the others before it."""
+    """Return the SHA-256 of a chunked message whose last chunk is the entry `last`."""
     raws = (raw for ledger_id in ledgers for raw in source.read_many(ledger_id))
     frames = {(raw.ledger_id, raw.entry_id): decode_frame(decode_bookie_entry(raw.data).data) for raw in raws}
     metadata = frames[last].metadata
@@ -225,16 +224,20 @@ def joined_chunks(source: EntrySource, ledgers: Iterable[int], last: tuple[int, 
 
 
 def differences(
-    topic: str, stated: dict[str, Any], entry: dict[str, Any], message: dict[str, Any]
+    topic: str, expected: dict[str, Any], entry: dict[str, Any], message: dict[str, Any]
 ) -> Iterator[str]:
-    """Yield what is not as the client saw it."""
-    if stated.get("ix") is not None and message.get("index") != stated["ix"] and not is_transactional(topic):
-        yield f"index {message.get('index')}, the truth has {stated['ix']}"
-    if message["metadata"].get("properties", {}) != stated["props"]:
+    """Yield the differences from the message that the client received."""
+    if (
+        expected.get("ix") is not None
+        and message.get("index") != expected["ix"]
+        and not is_transactional(topic)
+    ):
+        yield f"index {message.get('index')}, the truth has {expected['ix']}"
+    if message["metadata"].get("properties", {}) != expected["props"]:
         yield "other properties"
-    if not message["payload_sha256"].startswith(stated["sha"]):
+    if not message["payload_sha256"].startswith(expected["sha"]):
         yield "another payload"
-    if stated.get("bt") is not None and entry.get("broker_timestamp") != stated["bt"]:
+    if expected.get("bt") is not None and entry.get("broker_timestamp") != expected["bt"]:
         yield "another broker timestamp"
     if entry["frame_checksum"] == "bad" or entry["digest"] == "bad":
         yield "a wrong checksum"
@@ -260,7 +263,7 @@ def lines_of(
     yield ""
     yield report_rocksdb(folder)
     yield (
-        f"messages in the truth: {messages.stated}; shown the same: {messages.same}; "
+        f"messages in the truth: {messages.total}; shown the same: {messages.same}; "
         + "; ".join([*(f"{reason}: {count}" for reason, count in sorted(messages.otherwise.items())), ""])
         + f"entries or messages that no consumer was given: {messages.more}"
     )
@@ -275,7 +278,7 @@ def lines_of(
         yield f"the broker's own answers by {what}: {counts.total()}"
         yield from (f"  {count:6} {reason}" for reason, count in counts.most_common())
     yield (
-        f"cursors in the truth: {cursors.stated}; as the broker said: {cursors.right};"
+        f"cursors in the truth: {cursors.total}; as the broker said: {cursors.right};"
         f" of these with their state in a ledger: {cursors.in_ledgers}"
     )
     yield from (f"  {count:6} {reason}" for reason, count in cursors.by_reason.most_common())
@@ -286,7 +289,7 @@ def lines_of(
 
 
 def main(folders: list[str]) -> int:
-    """Print the report of each folder; 1 where anything is wrong."""
+    """Print the report of each folder. Returns 1 if anything is wrong."""
     if not folders:
         raise SystemExit(__doc__)
     worst = 0

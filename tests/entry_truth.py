@@ -1,4 +1,4 @@
-"""A capture's truth against `dump-entries --deep`: every message that the Java client read, by field."""
+"""Every message that the Java client read, compared field by field with `dump-entries --deep`."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ Position = tuple[int, int]
 SAME = "the same"
 CHUNKED = "chunked: the same when its chunks are joined"
 ENCRYPTED = "encrypted: the same bytes"
-TRANSACTION = "in a transaction: the same but for the client's index (real batches count one)"
+TRANSACTION = "in a transaction, the same except for the client's index (real batches count one)"
 
 
 def compare(capture: Path, entries: str) -> Counter[str]:
-    """Return how many of the truth's messages `dump-entries --deep` shows, by how they compare.
+    """Count the truth's messages by how they compare with `dump-entries --deep`.
 
-    `entries` is the URL of the capture's disks. Anything but the four words above is a difference.
+    `entries` is the URL of the capture's disks. Any result except the four constants above is a difference.
     """
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     with open_entries([entries]) as source:
         for truth in sorted(capture.glob("truth*.json")):
             topics = orjson.loads(truth.read_bytes())
-            named = {name: said for name, said in topics.items() if said.get("messages")}
+            named = {name: facts for name, facts in topics.items() if facts.get("messages")}
             shown = dump(capture, entries, sorted(named))
             chunks = Chunks(source, shown)
-            for said in named.values():
-                for message in said["messages"]:
-                    found[_compare_one(message, shown, chunks)] += 1
-    return found
+            for facts in named.values():
+                for message in facts["messages"]:
+                    results[_compare_one(message, shown, chunks)] += 1
+    return results
 
 
 def dump(capture: Path, entries: str, names: list[str]) -> dict[Position, Document]:
-    """Return what the program says about the entries of topics."""
+    """Return the documents of the entries of topics."""
     arguments = ["--store", f"snapshot:{capture / 'metadata.ndjson'}", "--entries", entries]
     options = ["--deep", "--payload", "hash", "-o", "ndjson"]
     done = pulsar_meta_here("dump-entries", *names, *arguments, *options)
@@ -54,7 +54,7 @@ def dump(capture: Path, entries: str, names: list[str]) -> dict[Position, Docume
 
 
 class Chunks:
-    """The frames of what cannot be shown message by message, from the source itself."""
+    """Frames of messages that can't be shown one by one, read from the source itself."""
 
     def __init__(self, source: EntrySource, shown: dict[Position, Document]) -> None:
         self._source = source
@@ -78,62 +78,62 @@ class Chunks:
         return decompress_payload(last, payload)
 
 
-def _compare_one(said: Document, shown: dict[Position, Document], chunks: Chunks) -> str:
-    position = (said["l"], said["e"])
+def _compare_one(expected: Document, shown: dict[Position, Document], chunks: Chunks) -> str:
+    position = (expected["l"], expected["e"])
     document = shown.get(position)
     if document is None:
         return "entry not shown"
     if (document["frame_checksum"], document["digest"]) != ("ok", "ok"):
         return "a checksum is not right"
     if "unopened" in document:
-        return _compare_unopened(said, document, position, chunks)
+        return _compare_unopened(expected, document, position, chunks)
     places = {message.get("batch_index", -1): message for message in document["messages"]}
-    message = places.get(said.get("b", -1))
+    message = places.get(expected.get("b", -1))
     if message is None:
         return "message not shown"
-    differences = [*_differences(said, document, message)]
+    differences = [*_differences(expected, document, message)]
     if differences:
         return f"differs: {', '.join(differences)}"
     return TRANSACTION if "txnid_most_bits" in document["metadata"] else SAME
 
 
-def _compare_unopened(said: Document, document: Document, position: Position, chunks: Chunks) -> str:
+def _compare_unopened(expected: Document, document: Document, position: Position, chunks: Chunks) -> str:
     chunk = document["unopened"].startswith("chunk")
     payload = chunks.joined(position) if chunk else chunks.frame(position).payload
-    differences = [*_entry_differences(said, document)]
-    if hashlib.sha256(payload).hexdigest()[:16] != said["sha"]:
+    differences = [*_entry_differences(expected, document)]
+    if hashlib.sha256(payload).hexdigest()[:16] != expected["sha"]:
         differences.append("sha")
     if differences:
         return f"{document['unopened']} differs: {', '.join(differences)}"
     return CHUNKED if chunk else ENCRYPTED
 
 
-def _entry_differences(said: Document, document: Document) -> Iterator[str]:
+def _entry_differences(expected: Document, document: Document) -> Iterator[str]:
     metadata = document["metadata"]
-    if said["prod"] != metadata["producer_name"]:
+    if expected["prod"] != metadata["producer_name"]:
         yield "prod"
-    if said["pt"] != metadata["publish_time"]:
+    if expected["pt"] != metadata["publish_time"]:
         yield "pt"
-    # The client of 2.8.2 does not tell them: absent from the whole truth there.
-    if said.get("bt") is not None and said["bt"] != document.get("broker_timestamp"):
+    # The client of 2.8.2 does not report them, so they are absent from its truth.
+    if expected.get("bt") is not None and expected["bt"] != document.get("broker_timestamp"):
         yield "bt"
 
 
-def _differences(said: Document, document: Document, message: Document) -> Iterator[str]:
-    yield from _entry_differences(said, document)
+def _differences(fields: Document, document: Document, message: Document) -> Iterator[str]:
+    yield from _entry_differences(fields, document)
     own = message["metadata"]
     index = message.get("index")
     if "txnid_most_bits" in document["metadata"] and index is not None:
-        # What the client computes: as if the batch had moved the index by its size.
-        index += message.get("batch_index", 0) - max(said["n"], 1) + 1
+        # The client computes the index as if the batch had advanced it by its size.
+        index += message.get("batch_index", 0) - max(fields["n"], 1) + 1
     pairs = {
-        "ix": (said.get("ix", index) if said.get("bt") is not None else index, index),
-        "et": (said["et"], own.get("event_time", 0)),
-        "key": (said.get("key"), own.get("key")),
-        "props": (said["props"], own.get("properties", {})),
-        "seq": (said["seq"], own.get("sequence_id", document["metadata"]["sequence_id"])),
-        # The client has no payload at all for a null value, the entry one of no bytes.
-        "len": (said["len"], None if own.get("null_value") else message["payload_size"]),
-        "sha": (said["sha"], message["payload_sha256"][:16]),
+        "ix": (fields.get("ix", index) if fields.get("bt") is not None else index, index),
+        "et": (fields["et"], own.get("event_time", 0)),
+        "key": (fields.get("key"), own.get("key")),
+        "props": (fields["props"], own.get("properties", {})),
+        "seq": (fields["seq"], own.get("sequence_id", document["metadata"]["sequence_id"])),
+        # The client returns no payload for a null value, but the entry has an empty one.
+        "len": (fields["len"], None if own.get("null_value") else message["payload_size"]),
+        "sha": (fields["sha"], message["payload_sha256"][:16]),
     }
-    yield from (name for name, (expected, found) in pairs.items() if expected != found)
+    yield from (name for name, (expected, actual) in pairs.items() if expected != actual)

@@ -1,7 +1,7 @@
-"""A store of any size as a cluster that is well would have it, with wounds where they are asked for.
+"""A generated store of any size, as of a healthy cluster, optionally with damage.
 
-Namespaces of a hundred topics, four partitions each; a topic has two ledgers, three subscriptions, of which
-one keeps its state in a ledger, and a partitioned topic one schema. Nothing is held in memory.
+Namespaces have a hundred topics with four partitions each. A topic has two ledgers and three subscriptions,
+one of which keeps its state in a ledger. A partitioned topic has one schema. Nothing is kept in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.rocksdb import INSTANCE_ID, SEQUENTIAL_ID, MetaValue
 
 TOPICS, PARTITIONS, SUBSCRIPTIONS = 100, 4, 3
-# Ids of a topic: two ledgers of data, one of a cursor, one of the schema that its partitions share.
+# Ledger ids of a topic: two data ledgers, one cursor ledger, and one for the schema that its partitions
+# share.
 IDS, CLOSED, OPEN, CURSOR, SCHEMA = 4, 0, 1, 2, 3
 VALUES = 1 + SUBSCRIPTIONS + 3
 ENTRIES, SIZE, TIME, MONTH = 100, 10_000, 1_790_000_000_000, 30 * 24 * 3_600_000
@@ -27,7 +28,7 @@ BOOKIES = tuple(f"bookie-{number}:3181" for number in range(5))
 
 
 def topics_for(values: int) -> int:
-    """Return how many topics make about so many values."""
+    """Return the number of topics that make about this many values."""
     return max(PARTITIONS, values * 2 // (2 * VALUES + 1))
 
 
@@ -42,23 +43,23 @@ def ledger_id(topic: int, which: int) -> int:
     return topic * IDS + which
 
 
-def values(topics: int, wounded_every: int = 0) -> Iterator[tuple[str, bytes]]:
-    """Yield (path, value) in no order; each `wounded_every`th topic has one of seven wounds."""
+def values(topics: int, damaged_every: int = 0) -> Iterator[tuple[str, bytes]]:
+    """Yield (path, value) in no order. Every `damaged_every`th topic has one of seven kinds of damage."""
     yield from _cluster()
     for number in range(topics):
-        wound = number // wounded_every % 7 if wounded_every and number % wounded_every == 0 else None
-        yield from _wounded(number, wound) if wound is not None else _topic(number)
+        damage = number // damaged_every % 7 if damaged_every and number % damaged_every == 0 else None
+        yield from _damaged(number, damage) if damage is not None else _topic(number)
 
 
-def write_rocksdb(place: Path, topics: int, wounded_every: int = 0) -> str:
-    """Write the database of a standalone; return its URL."""
+def write_rocksdb(place: Path, topics: int, damaged_every: int = 0) -> str:
+    """Write the database of a standalone and return its URL."""
     from rocksdict import Options, Rdict, WriteBatch
 
     database = Rdict(str(place), Options(raw_mode=True))
     database[INSTANCE_ID] = (1).to_bytes(8, "big")
     database[SEQUENTIAL_ID] = (topics * IDS).to_bytes(8, "big")
     batch = WriteBatch(raw_mode=True)
-    for path, value in values(topics, wounded_every):
+    for path, value in values(topics, damaged_every):
         batch[path.encode()] = MetaValue(0, 1, TIME, TIME, False, value).encode()
         if len(batch) == 10_000:
             database.write(batch)
@@ -97,25 +98,25 @@ def _topic(number: int) -> Iterator[tuple[str, bytes]]:
         yield f"/admin/policies/{name.namespace_name}", b'{"replication_clusters":["standalone"]}'
 
 
-def _wounded(number: int, wound: int) -> Iterator[tuple[str, bytes]]:
-    """Yield a topic without one of its values, with a strange one, or with a ledger that nobody names."""
-    name, found = topic_name(number), dict(_topic(number))
-    match wound:
+def _damaged(number: int, damage: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the values of a topic with one value missing or changed, or with an unreferenced ledger."""
+    name, topic_values = topic_name(number), dict(_topic(number))
+    match damage:
         case 0:
-            del found[ledger_path(ledger_id(number, CLOSED))]
+            del topic_values[ledger_path(ledger_id(number, CLOSED))]
         case 1:
-            del found[name.path]
+            del topic_values[name.path]
         case 2:
-            del found[ledger_path(ledger_id(number, CURSOR))]
+            del topic_values[ledger_path(ledger_id(number, CURSOR))]
         case 3:
-            found[name.cursor_path("sub-1")] = b"\xff\xfe\xfd"
+            topic_values[name.cursor_path("sub-1")] = b"\xff\xfe\xfd"
         case 4:
-            del found[name.cursor_path("sub-0")]
+            del topic_values[name.cursor_path("sub-0")]
         case 5:
-            found[name.path] = _record((number + 1) // PARTITIONS * PARTITIONS + 2)
+            topic_values[name.path] = _record((number + 1) // PARTITIONS * PARTITIONS + 2)
         case _:
-            found[ledger_path(ledger_id(number, OPEN))] = b"garbage"
-    yield from found.items()
+            topic_values[ledger_path(ledger_id(number, OPEN))] = b"garbage"
+    yield from topic_values.items()
 
 
 def _record(number: int) -> bytes:

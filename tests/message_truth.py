@@ -1,4 +1,4 @@
-"""A capture's truth against messages as rows: every message that the Java client read, column by column."""
+"""Every message that the Java client read, compared column by column with messages as rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pulsar_meta.jobs.spark.message_source import MessageSourceReader
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import Truth, bookie_urls, is_encrypted, is_transactional, read_truth
 
-# Topic, ledger, entry, batch index or -1: shadows share ledgers.
+# Topic, ledger, entry, batch index or -1. The topic is needed because shadow topics share ledgers.
 Place = tuple[str, int, int, int]
 
 SAME = "the same"
 ENCRYPTED = "encrypted: the same but for the payload, which no row has"
-# The names of the truth, and what a message is without them.
+# The names in the truth, and the values of a message without them.
 FIELDS = {
     "prod": "producer_name",
     "seq": "sequence_id",
@@ -40,7 +40,7 @@ FIELDS = {
 
 @dataclass
 class RowTable:
-    """The truth's messages against rows; `values`: those that the Java client decoded, by type."""
+    """The truth's messages, compared with rows. `values` counts those that Java decoded, by type."""
 
     found: Counter[str] = field(default_factory=Counter)
     values: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class RowTable:
 def rows_of(
     folder: Path, topics: list[str], *, readable: bool = True
 ) -> tuple[dict[Place, Document], MessageCounts]:
-    """Return the rows of topics by their places, and what was counted."""
+    """Return the rows of topics by their places, and the counts."""
     counts, rows, faults = MessageCounts(), dict[Place, Document](), list[Any]()
     with (
         open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,
@@ -68,7 +68,7 @@ def rows_of(
 
 
 def source_rows(folder: Path, topics: list[str]) -> dict[Place, Document]:
-    """Return the same rows by the data source of Spark, its tasks and its reader pickled as Spark does."""
+    """Return the same rows read by Spark's data source, with its tasks and reader pickled as Spark does."""
     options = {
         "store": f"snapshot:{folder / 'metadata.ndjson'}", "entries": json.dumps(bookie_urls(folder)),
         "topics": json.dumps(topics), "readable": "true", "entriesperpartition": "40",
@@ -83,32 +83,32 @@ def source_rows(folder: Path, topics: list[str]) -> dict[Place, Document]:
 
 
 def place_of(row: Document) -> Place:
-    """Return where a row's message is."""
+    """Return the place of a row's message."""
     batch_index = -1 if row["batch_index"] is None else row["batch_index"]
     return row["topic"], row["ledger_id"], row["entry_id"], batch_index
 
 
 def truth_topics(truth: dict[str, Truth]) -> list[str]:
-    """Return the topics of which the truth has messages."""
-    return sorted(topic for topic, stated in truth.items() if stated.get("messages"))
+    """Return the topics whose messages are in the truth."""
+    return sorted(topic for topic, facts in truth.items() if facts.get("messages"))
 
 
 def compare_rows(folder: Path) -> RowTable:
-    """Return how the rows of a capture compare with its truth."""
+    """Compare the rows of a capture with its truth."""
     topics = truth_topics(read_truth(folder))
     return compared(folder, rows_of(folder, topics)[0])
 
 
 def compared(folder: Path, rows: dict[Place, Document]) -> RowTable:
-    """Return how these rows compare with a capture's truth."""
+    """Compare these rows with a capture's truth."""
     table, truth = RowTable(), read_truth(folder)
     topics = truth_topics(truth)
     for topic in topics:
-        values = {(one["l"], one["e"], one["b"]): one for one in truth[topic].get("values", ())}
-        for stated in truth[topic]["messages"]:
-            place = (stated["l"], stated["e"], -1 if stated.get("b") is None else stated["b"])
+        values = {(value["l"], value["e"], value["b"]): value for value in truth[topic].get("values", ())}
+        for expected in truth[topic]["messages"]:
+            place = (expected["l"], expected["e"], -1 if expected.get("b") is None else expected["b"])
             row = rows.pop((topic, *place), None)
-            faults = ["no row"] if row is None else list(differences(topic, stated, row))
+            faults = ["no row"] if row is None else list(differences(topic, expected, row))
             if row is not None and place in values and not faults:
                 faults += wrong_value(values[place], row)
                 table.values[str(values[place]["type"])] += 1
@@ -123,30 +123,30 @@ def compared(folder: Path, rows: dict[Place, Document]) -> RowTable:
     return table
 
 
-def differences(topic: str, stated: dict[str, Any], row: Document) -> Iterator[str]:
-    """Yield what is not as the client saw it."""
+def differences(topic: str, expected: dict[str, Any], row: Document) -> Iterator[str]:
+    """Yield the differences from the message that the client received."""
     for name, column in FIELDS.items():
-        if name in stated and row[column] != stated[name]:
-            yield f"{column} {row[column]}, the truth has {stated[name]}"
-    if (row["event_time"] or 0) != stated["et"]:
+        if name in expected and row[column] != expected[name]:
+            yield f"{column} {row[column]}, the truth has {expected[name]}"
+    if (row["event_time"] or 0) != expected["et"]:
         yield "another event time"
-    if dict(row["properties"]) != stated["props"]:
+    if dict(row["properties"]) != expected["props"]:
         yield "other properties"
-    # Batches in transactions count one, which the client does not know.
-    if stated.get("ix") is not None and row["index"] != stated["ix"] and not is_transactional(topic):
-        yield f"index {row['index']}, the truth has {stated['ix']}"
+    # Batches in transactions count as one message, which the client does not know.
+    if expected.get("ix") is not None and row["index"] != expected["ix"] and not is_transactional(topic):
+        yield f"index {row['index']}, the truth has {expected['ix']}"
     if is_encrypted(topic) and row["payload"] is None:
         return
-    if hashlib.sha256(row["payload"]).hexdigest()[:16] != stated["sha"]:
+    if hashlib.sha256(row["payload"]).hexdigest()[:16] != expected["sha"]:
         yield "another payload"
 
 
-def wrong_value(stated: dict[str, Any], row: Document) -> list[str]:
-    """Return what is wrong with the value of a row, by what Java's client made of it."""
-    if row["schema_version"] != stated["version"]:
-        return [f"schema version {row['schema_version']}, the truth has {stated['version']}"]
+def wrong_value(expected: dict[str, Any], row: Document) -> list[str]:
+    """Describe the differences between a row's value and the one that Java's client decoded."""
+    if row["schema_version"] != expected["version"]:
+        return [f"schema version {row['schema_version']}, the truth has {expected['version']}"]
     mine = None if row["value"] is None else json.loads(row["value"])
-    kind, text = stated["type"], stated["value"]
+    kind, text = expected["type"], expected["value"]
     if kind == "KEY_VALUE":
         theirs: Any = {"key": of_java("?", text[0]), "value": of_java("?", text[1])}
     else:
@@ -155,7 +155,7 @@ def wrong_value(stated: dict[str, Any], row: Document) -> list[str]:
 
 
 def of_java(kind: str, text: str | None) -> Any:
-    """Return a value as JSON has it, by how Java prints it."""
+    """Convert a value as Java prints it to its JSON form."""
     if text is None:
         return None
     if kind in ("DATE", "TIME", "TIMESTAMP"):
@@ -166,7 +166,7 @@ def of_java(kind: str, text: str | None) -> Any:
 
 
 def same(mine: Any, theirs: Any) -> bool:
-    """Return whether two values mean the same: long numbers are digits here, bytes base64, times ISO 8601."""
+    """Return True if two values are equal. Ours has large numbers as text, bytes as base64, ISO 8601 times."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
     if isinstance(mine, list) and isinstance(theirs, list):
@@ -180,14 +180,14 @@ def same(mine: Any, theirs: Any) -> bool:
 
 
 def base64_of(text: str) -> str:
-    """Return bytes that Avro prints as characters of Latin-1 as base64."""
+    """Convert bytes that Avro prints as Latin-1 to base64."""
     import base64
 
     return base64.b64encode(text.encode("latin-1", "replace")).decode()
 
 
 def milliseconds(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 time in UTC."""
+    """Convert an ISO 8601 time in UTC to milliseconds."""
     from datetime import UTC, datetime
 
     moment = datetime.fromisoformat(text)

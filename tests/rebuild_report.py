@@ -1,10 +1,10 @@
-"""What `rebuild` makes of captures' disks, beside the metadata that their clusters had.
+"""A report that compares what `rebuild` makes of captures' disks with their metadata.
 
     python -m tests.rebuild_report CAPTURE…
 
-One line a capture, and one for each choice of disks where it has three: BookKeeper's ledgers that are exact,
-topics whose ledgers are all in one group, topics with their name, groups of two topics, cursors
-that are in the group of their topic. Then the same with each older store of the capture.
+Prints one line per capture, and one per subset of its disks if it has three. A line counts exact ledgers,
+topics with all ledgers in one group, topics with the right name, groups with ledgers of two topics, and
+cursors in the group of their topic. Then it does the same with each older store of the capture.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pulsar_meta.stores.registry import open_store
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How much is as it was: each a number, and of how many."""
+    """How much was rebuilt correctly, as (right, total) pairs."""
 
     ledgers: tuple[int, int]
     whole: tuple[int, int]
@@ -42,8 +42,8 @@ class Score:
 
     def __str__(self) -> str:
         parts = [
-            f"{name} {one} of {of}"
-            for name, (one, of) in (
+            f"{name} {right} of {total}"
+            for name, (right, total) in (
                 ("ledgers exact", self.ledgers),
                 ("topics whole", self.whole),
                 ("named", self.named),
@@ -54,7 +54,7 @@ class Score:
 
 
 def score(folder: Path, disks: Sequence[Path], old: str | None = None) -> Score:
-    """Rebuild from some of a capture's disks, with an older store of it if one is named, and compare."""
+    """Rebuild from some of a capture's disks, optionally with an older store, and compare."""
     faults: list[PulsarMetaError] = []
     urls = [f"bookie-disk:{disk}" for disk in disks]
     known = Known(lost=tuple(_lost(folder, disks)), old=_old(folder, old))
@@ -80,7 +80,7 @@ def _old(folder: Path, name: str | None) -> OldStore:
 
 
 def _topics(folder: Path) -> dict[int, str]:
-    """Return the topic of every ledger that any of the capture's stores named."""
+    """Return the topic of every ledger that any store of the capture refers to."""
     topic_of: dict[int, str] = {}
     for file in sorted(folder.glob("metadata*.ndjson")):
         with open_store(f"snapshot:{file}") as store:
@@ -90,15 +90,15 @@ def _topics(folder: Path) -> dict[int, str]:
 
 
 def _exact(folder: Path, made: Sequence[Rebuilt]) -> tuple[int, int]:
-    """Return how many ledgers are equal but for custom metadata, of those that store and disks have."""
-    found = {one.facts["ledger_id"]: one.value for one in made if "ledger_id" in one.facts}
+    """Count equal ledgers, custom metadata aside, among those that both the store and the disks have."""
+    rebuilt = {value.facts["ledger_id"]: value.value for value in made if "ledger_id" in value.facts}
     equal = both = 0
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         for record in store.scan(LEDGERS):
             ledger_id = ledger_of_path(record.path)
-            if ledger_id in found:
+            if ledger_id in rebuilt:
                 both += 1
-                equal += _plain(found[ledger_id]) == _plain(record.value)
+                equal += _plain(rebuilt[ledger_id]) == _plain(record.value)
     return equal, both
 
 
@@ -116,19 +116,19 @@ def _grouped(
 ) -> tuple[tuple[int, int], tuple[int, int], int]:
     groups: dict[str, set[str]] = defaultdict(set)
     mixed, right = 0, set[str]()
-    for one in made:
-        topics = {topic_of[at] for at in one.facts.get("ledgers", ()) if at in topic_of}
+    for rebuilt in made:
+        topics = {topic_of[at] for at in rebuilt.facts.get("ledgers", ()) if at in topic_of}
         mixed += len(topics) > 1
         for topic in topics:
-            groups[topic].add(one.path)
-            if one.facts["topic"] == topic:
+            groups[topic].add(rebuilt.path)
+            if rebuilt.facts["topic"] == topic:
                 right.add(topic)
     whole = sum(len(paths) == 1 for paths in groups.values())
     return (whole, len(groups)), (len(right), len(groups)), mixed
 
 
 def _cursors(folder: Path, made: Sequence[Rebuilt]) -> tuple[int, int]:
-    """Return how many cursors with a ledger on the disks, as the stores named it, are in the right group."""
+    """Count the cursors in the right group, among those whose ledger is on the disks."""
     at: dict[int, str] = {}
     for file in sorted(folder.glob("metadata*.ndjson")):
         with open_store(f"snapshot:{file}") as store:
@@ -138,15 +138,15 @@ def _cursors(folder: Path, made: Sequence[Rebuilt]) -> tuple[int, int]:
                     if ledger_id != STATE_IN_RECORD:
                         at[ledger_id] = record.path.rpartition("/")[0]
     topic_of = _topics(folder)
-    paths = {one.facts["topic"]: one for one in made if one.facts.get("ledgers")}
+    paths = {rebuilt.facts["topic"]: rebuilt for rebuilt in made if rebuilt.facts.get("ledgers")}
     right = of = 0
-    for one in made:
-        wanted = at.get(one.facts.get("cursor_ledger") or -1)
+    for rebuilt in made:
+        wanted = at.get(rebuilt.facts.get("cursor_ledger") or -1)
         if wanted is not None:
             of += 1
-            topic = paths.get(one.facts["topic"])
+            topic = paths.get(rebuilt.facts["topic"])
             names = {topic_of.get(ledger) for ledger in topic.facts["ledgers"]} if topic else set()
-            there = one.path.rpartition("/")[0] == wanted
+            there = rebuilt.path.rpartition("/")[0] == wanted
             right += there or any(name is not None and _is_at(name, wanted) for name in names)
     return right, of
 
@@ -156,20 +156,20 @@ def _is_at(topic: str, path: str) -> bool:
 
 
 def main() -> int:
-    """Print a line for each capture and choice of its disks; 1 where two topics are in one group."""
+    """Print a line for each capture and subset of its disks. Returns 1 if a group mixes two topics."""
     mixed = 0
     for name in sys.argv[1:]:
         folder = Path(name)
         disks = sorted(folder.glob("bookie[0-9]*"))
         for count in range(len(disks), 0, -1):
-            for some in combinations(disks, count):
-                found = score(folder, some)
-                mixed += found.mixed
-                print(f"{folder.name}, {' '.join(disk.name for disk in some)}: {found}", flush=True)
+            for subset in combinations(disks, count):
+                result = score(folder, subset)
+                mixed += result.mixed
+                print(f"{folder.name}, {' '.join(disk.name for disk in subset)}: {result}", flush=True)
         for old in sorted(folder.glob("metadata-after-step-*.ndjson")):
-            found = score(folder, disks, old.name)
-            mixed += found.mixed
-            print(f"{folder.name}, with {old.name}: {found}", flush=True)
+            result = score(folder, disks, old.name)
+            mixed += result.mixed
+            print(f"{folder.name}, with {old.name}: {result}", flush=True)
     return int(mixed > 0)
 
 

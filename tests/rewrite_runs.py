@@ -1,4 +1,4 @@
-"""Runs of writes over decisions that a test makes itself."""
+"""Runs that write decisions which a test makes itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulsar_meta.stores.base import Store, Versioned
 
 
 class Run(Sender):
-    """A sender that takes the rule for what moved with the decisions, and lets its threads end."""
+    """A sender that is given the decisions and the rule for changed values, and ends its threads."""
 
     def apply(self, decided: Iterable[Decided], decide: Rule) -> Summary:
         self.decide = by_rule(decide)

@@ -1,6 +1,6 @@
-"""A capture's truth against `seek`: what was published where, and what the broker itself answered.
+"""Positions of messages in a capture's truth and answers of its broker, compared with `seek`.
 
-Used by the tests of seek and by the report over a capture (`python -m tests.capture_report`).
+Used by the tests of seek and by the capture report (`python -m tests.capture_report`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BOTH_NOWHERE = "both: nowhere"
 FIRST_ENTRY = "first entry of the topic: the broker answers -1:-1 below the entry's last index"
 NO_METADATA = "the topic's first entry has no broker metadata: the broker answers 412 for every index"
 TERMINATED = "terminated topic: the broker fails with 500"
-NEXT_POSITION = "after the last entry: the broker answers the position that the next one would get"
+NEXT_POSITION = "after the last entry, the broker answers with the position of the next one"
 TERMINATED_TIME = "terminated topic: the broker finds nothing by time but its first entry"
 COMPACTED = "compacted topic: the broker looks among the compacted entries, by their publish time"
 NOT_WRITTEN = "shadow or terminated topic: of the last ledger the broker looks at the first entry alone"
@@ -48,19 +48,19 @@ NO_CALL = "the client of that version has no such call"
 
 
 def read_truth(folder: Path) -> dict[str, Truth]:
-    """Return the truth of each topic; topics that only loaded after the cure are taken from that file."""
+    """Return the truth of each topic. Topics that loaded only after a repair are in a second file."""
     truth: dict[str, Truth] = orjson.loads((folder / "truth.json").read_bytes())
     cured = folder / "truth-after-revert.json"
     if cured.exists():
-        for topic, stated in orjson.loads(cured.read_bytes()).items():
+        for topic, facts in orjson.loads(cured.read_bytes()).items():
             if not truth.get(topic, {}).get("messages"):
-                truth[topic] = stated
-    # What is said of a scalable topic itself has no messages: its segments have.
-    return {topic: stated for topic, stated in truth.items() if "record" not in stated}
+                truth[topic] = facts
+    # A scalable topic has no messages of its own, because they are in its segments.
+    return {topic: facts for topic, facts in truth.items() if "record" not in facts}
 
 
 def bookie_urls(folder: Path) -> list[str]:
-    """Return the entry sources of a capture: the disks of each bookie."""
+    """Return the entry source URLs of a capture, one for each bookie's disk."""
     return [f"bookie-disk:{path}" for path in sorted(folder.glob("bookie*"))]
 
 
@@ -80,7 +80,7 @@ class CaptureSeek:
         self.compacted: dict[str, list[tuple[At, int]]] = {}
 
     def seeker(self, topic: str) -> Seeker:
-        """Return what answers about a topic, made once."""
+        """Return the seeker of a topic, created once."""
         if topic not in self.seekers:
             plan = plan_topic(self.store, self.source, TopicName.parse(topic), self.options, print)
             self.seekers[topic] = Seeker(plan, self.source, self.options)
@@ -91,7 +91,7 @@ class CaptureSeek:
         return self.seeker(topic).ask(Question(topic, kind, target))
 
     def readings(self, topic: str) -> list[Reading]:
-        """Return what every entry of the topic says, read one after the other."""
+        """Read every entry of a topic one after the other."""
         if topic not in self.entries:
             order = reading_order(self.seeker(topic).plan, self.source)
             positions = [order.position(ordinal) for ordinal in range(order.total)]
@@ -107,10 +107,10 @@ class CaptureSeek:
             self.compacted[topic] = [_compacted_entry(bytes(raw.data)) for raw in entries]
         return self.compacted[topic]
 
-    def looks_at_first_alone(self, topic: str, ours: At | None, broker: object) -> bool:
-        """Tell whether the broker answers the first entry of a last ledger into which it does not write.
+    def uses_only_first_entry(self, topic: str, ours: At | None, broker: object) -> bool:
+        """Return True if the broker answers with the first entry of a last ledger that it does not write to.
 
-        It has then no count of its entries: that of a shadow topic, and of a terminated one.
+        Such a ledger has no count of its entries. It belongs to a shadow topic or to a terminated one.
         """
         readings = self.readings(topic)
         last = readings[-1].ledger_id if readings else -1
@@ -121,7 +121,7 @@ class CaptureSeek:
         return read_topic(self.store, TopicName.parse(topic)).shadow is not None
 
     def close(self) -> None:
-        """Close store and source."""
+        """Close the store and the source."""
         self.store.close()
         self.source.close()
 
@@ -133,28 +133,28 @@ def _compacted_entry(data: bytes) -> tuple[At, int]:
 
 
 def entry_ranges(readings: Sequence[Reading]) -> dict[int, Reading]:
-    """Return the entry that holds each index, the first one where several do."""
-    held: dict[int, Reading] = {}
+    """Map each index to the first entry that has it."""
+    entries: dict[int, Reading] = {}
     for reading in readings:
         if reading.state is State.READ and reading.first_index is not None and reading.last_index is not None:
             for index in range(reading.first_index, reading.last_index + 1):
-                held.setdefault(index, reading)
-    return held
+                entries.setdefault(index, reading)
+    return entries
 
 
 def is_transactional(topic: str) -> bool:
-    """Tell whether indexes that the client computed are wrong here (real transactions count one a batch)."""
+    """Return True if the client computed wrong indexes, as for batches in transactions."""
     return topic.endswith(("/txn", "/money")) or "/txn/" in topic
 
 
 def is_encrypted(topic: str) -> bool:
-    """Tell whether a consumer without the key read the truth."""
+    """Return True if the truth was read by a consumer without the key."""
     return topic.endswith("/encrypted")
 
 
-def told_indexes(topic: str, stated: Truth) -> Iterator[tuple[int, At, int]]:
-    """Yield (index, position, batch index) of the messages whose index the truth knows rightly."""
-    for message in stated.get("messages", []):
+def expected_indexes(topic: str, facts: Truth) -> Iterator[tuple[int, At, int]]:
+    """Yield (index, position, batch index) of the messages whose index in the truth is right."""
+    for message in facts.get("messages", []):
         batch = message.get("b", -1)
         if message.get("ix") is None:
             continue
@@ -163,35 +163,35 @@ def told_indexes(topic: str, stated: Truth) -> Iterator[tuple[int, At, int]]:
         yield message["ix"], (message["l"], message["e"]), batch
 
 
-def told_times(stated: Truth) -> list[tuple[int, At]]:
-    """Return (time, position) of the messages by the clock that the broker goes by, in reading order."""
+def expected_times(facts: Truth) -> list[tuple[int, At]]:
+    """Return (time, position) of the messages in reading order, by the clock that the broker uses."""
     return [
         (message["pt"] if message.get("bt") is None else message["bt"], (message["l"], message["e"]))
-        for message in stated.get("messages", [])
+        for message in facts.get("messages", [])
     ]
 
 
 def position_of(answer: Document) -> At | None:
-    """Return the position of an answer, None where nothing was found."""
+    """Return the position in an answer, or None if nothing was found."""
     return (answer["ledger_id"], answer["entry_id"]) if answer["status"] == "found" else None
 
 
-def brokers_index_answer(said: object) -> At | str:
-    """Return the broker's answer by index: a position, or its HTTP error's number."""
-    if isinstance(said, dict):
-        return said["ledgerId"], said["entryId"]
-    return str(said).split()[2].rstrip(":") if "HTTP Error" in str(said) else str(said)
+def brokers_index_answer(answer: object) -> At | str:
+    """Return the position that the broker answered, or the number of its HTTP error."""
+    if isinstance(answer, dict):
+        return answer["ledgerId"], answer["entryId"]
+    return str(answer).split()[2].rstrip(":") if "HTTP Error" in str(answer) else str(answer)
 
 
-def compare_index(capture: CaptureSeek, topic: str, index: int, said: object) -> str | None:
-    """Return why our answer and the broker's are as they are, None where that is not explained."""
-    ours, broker = position_of(capture.ask(topic, INDEX, index)), brokers_index_answer(said)
+def compare_index(capture: CaptureSeek, topic: str, index: int, brokers_answer: object) -> str | None:
+    """Explain how the answer for an index and the broker's relate. Returns None if that is unexplained."""
+    ours, broker = position_of(capture.ask(topic, INDEX, index)), brokers_index_answer(brokers_answer)
     readings = capture.readings(topic)
     if ours == broker:
         return SAME
     if ours is None and broker == "404":
         return BOTH_NOWHERE
-    if capture.looks_at_first_alone(topic, ours, broker):
+    if capture.uses_only_first_entry(topic, ours, broker):
         return NOT_WRITTEN
     first = readings[0] if readings else None
     if first is None or (broker == "412" and first.last_index is None):
@@ -206,17 +206,17 @@ def compare_index(capture: CaptureSeek, topic: str, index: int, said: object) ->
     )
 
 
-def compare_time(capture: CaptureSeek, topic: str, time: int, said: str) -> str | None:
-    """Return why our answer by time and the broker's are as they are, None where that is not explained."""
+def compare_time(capture: CaptureSeek, topic: str, time: int, brokers_answer: str) -> str | None:
+    """Explain how the answer for a time and the broker's relate. Returns None if that is unexplained."""
     answer = capture.ask(topic, "time", time)
     ours = position_of(answer)
-    broker: At | str = said
-    if said[:1].isdigit() or said.startswith("-1:"):
-        ledger, entry, *_ = said.split(":")
+    broker: At | str = brokers_answer
+    if brokers_answer[:1].isdigit() or brokers_answer.startswith("-1:"):
+        ledger, entry, *_ = brokers_answer.split(":")
         broker = int(ledger), int(entry)
     if ours == broker:
         return SAME
-    if capture.looks_at_first_alone(topic, ours, broker):
+    if capture.uses_only_first_entry(topic, ours, broker):
         return NOT_WRITTEN
     if "terminatedPosition" in capture.truth[topic]["internal-info"] and isinstance(broker, str):
         return TERMINATED_TIME
@@ -229,11 +229,11 @@ def compare_time(capture: CaptureSeek, topic: str, time: int, said: str) -> str 
         )
     if broker == broker_in_compacted(capture.compacted_times(topic), time):
         return COMPACTED
-    return NO_CALL if "TopicsImpl' object" in said else None
+    return NO_CALL if "TopicsImpl' object" in brokers_answer else None
 
 
 def broker_in_compacted(kept: Sequence[tuple[At, int]], time: int) -> At | None:
-    """Return what the broker finds among compacted entries: the last one at once if the time is its own."""
+    """Return the entry that the broker finds in a compacted ledger, the last one with that time."""
     if kept and kept[-1][1] == time:
         return kept[-1][0]
     return next((position for position, published in kept if published >= time), None)
@@ -241,7 +241,7 @@ def broker_in_compacted(kept: Sequence[tuple[At, int]], time: int) -> At | None:
 
 @dataclass
 class SeekTable:
-    """What the comparison of one capture came to."""
+    """The result of comparing one capture."""
 
     indexes: int = 0
     indexes_right: int = 0
@@ -253,7 +253,7 @@ class SeekTable:
 
 
 def first_at_or_after(readings: Sequence[Reading], time: int) -> At | None:
-    """Return the first entry whose time (broker's, else publish) is not before `time`: brute force."""
+    """Return the first entry at or after `time`, by the broker's or else the publish time, in a full scan."""
     for reading in readings:
         value = CLOCKS["auto"](reading)
         if value is not None and value[0] >= time:
@@ -261,14 +261,14 @@ def first_at_or_after(readings: Sequence[Reading], time: int) -> At | None:
     return None
 
 
-def compare_topic(capture: CaptureSeek, topic: str, stated: Truth, table: SeekTable) -> None:
-    """Add a topic's comparison with the truth, with brute force and with the broker's answers."""
+def compare_topic(capture: CaptureSeek, topic: str, facts: Truth, table: SeekTable) -> None:
+    """Compare a topic with the truth, with a full scan and with the broker's answers."""
     readings = capture.readings(topic)
-    held = entry_ranges(readings)
+    entries = entry_ranges(readings)
     expected: dict[int, tuple[At, int | None]] = {
-        index: ((one.ledger_id, one.entry_id), None) for index, one in held.items()
+        index: ((reading.ledger_id, reading.entry_id), None) for index, reading in entries.items()
     }
-    for index, position, batch in told_indexes(topic, stated):
+    for index, position, batch in expected_indexes(topic, facts):
         # A consumer without the key sees an encrypted batch as one message.
         expected[index] = (position, None if is_transactional(topic) or is_encrypted(topic) else batch)
     for index, (position, place) in sorted(expected.items()):
@@ -278,40 +278,40 @@ def compare_topic(capture: CaptureSeek, topic: str, stated: Truth, table: SeekTa
             table.indexes_right += 1
         else:
             table.wrong.append(f"{topic} index {index}: {answer}, the truth is {position} {place}")
-    for said_index, said in stated.get("getMessageIdByIndex", {}).items():
-        reason = compare_index(capture, topic, int(said_index), said)
+    for said_index, brokers_answer in facts.get("getMessageIdByIndex", {}).items():
+        reason = compare_index(capture, topic, int(said_index), brokers_answer)
         table.by_index[reason or "UNEXPLAINED"] += 1
         if reason is None:
             ours = capture.ask(topic, INDEX, int(said_index))
-            table.wrong.append(f"{topic} index {said_index}: ours {ours}, the broker's {said}")
-    compare_times(capture, topic, stated, table)
+            table.wrong.append(f"{topic} index {said_index}: ours {ours}, the broker's {brokers_answer}")
+    compare_times(capture, topic, facts, table)
 
 
-def compare_times(capture: CaptureSeek, topic: str, stated: Truth, table: SeekTable) -> None:
-    """Add the comparison by time: every probed one, and every message's own and its neighbours."""
+def compare_times(capture: CaptureSeek, topic: str, facts: Truth, table: SeekTable) -> None:
+    """Compare by time: each probed time, and for each message its time and the next millisecond."""
     readings = capture.readings(topic)
-    probed = {int(time) for time in stated.get("getMessageIdByTimestamp", {})}
-    for time in sorted(probed | {time + off for time, _ in told_times(stated) for off in (0, 1)}):
+    probed = {int(time) for time in facts.get("getMessageIdByTimestamp", {})}
+    for time in sorted(probed | {time + off for time, _ in expected_times(facts) for off in (0, 1)}):
         answer = capture.ask(topic, "time", time)
         table.times += 1
         if position_of(answer) == first_at_or_after(readings, time):
             table.times_right += 1
         else:
             table.wrong.append(f"{topic} time {time}: {answer}")
-    for said_time, said in stated.get("getMessageIdByTimestamp", {}).items():
-        reason = compare_time(capture, topic, int(said_time), said)
+    for said_time, brokers_answer in facts.get("getMessageIdByTimestamp", {}).items():
+        reason = compare_time(capture, topic, int(said_time), brokers_answer)
         table.by_time[reason or "UNEXPLAINED"] += 1
         if reason is None:
             ours = capture.ask(topic, "time", int(said_time))
-            table.wrong.append(f"{topic} time {said_time}: ours {ours}, the broker's {said}")
+            table.wrong.append(f"{topic} time {said_time}: ours {ours}, the broker's {brokers_answer}")
 
 
 def compare_capture(folder: Path) -> SeekTable:
-    """Return the comparison over all topics of a capture."""
+    """Compare all topics of a capture."""
     capture, table = CaptureSeek(folder), SeekTable()
     try:
-        for topic, stated in sorted(capture.truth.items()):
-            compare_topic(capture, topic, stated, table)
+        for topic, facts in sorted(capture.truth.items()):
+            compare_topic(capture, topic, facts, table)
     finally:
         capture.close()
     return table

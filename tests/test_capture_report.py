@@ -1,4 +1,4 @@
-"""The report over a capture: everything in it is right, and a wrong truth is noticed."""
+"""The capture report finds nothing wrong in a capture, and notices a changed truth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.capture_report import main
 Capture = Callable[[str], Path]
 
 
-def test_nothing_in_a_capture_is_wrong_or_unexplained(
+def test_a_capture_has_nothing_wrong_or_unexplained(
     capture: Capture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(capture("pulsar-4.2.4-killed"))]) == 0
@@ -37,7 +37,7 @@ def test_a_wrong_truth_is_noticed(
     orders["getMessageIdByIndex"]["1028"]["entryId"] += 1
     (folder / "truth.json").write_text(json.dumps(truth))
     assert main([str(folder)]) == 1
-    stated = capsys.readouterr().out
-    assert "another payload" in stated
-    assert "index 5001" in stated
-    assert "index 1028: ours" in stated
+    output = capsys.readouterr().out
+    assert "another payload" in output
+    assert "index 5001" in output
+    assert "index 1028: ours" in output

@@ -1,4 +1,4 @@
-"""`make demo` shows the main job, with Spark or without."""
+"""`make demo` shows the main job, with and without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def demo(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def assert_answered(done: subprocess.CompletedProcess[str], engine: str) -> None:
-    """The cursor record's position, and the positions of the three indexes, by the engine named."""
+    """Check the cursor's position and the positions of three indexes, and that this engine was used."""
     assert done.returncode == 0
     assert f"--engine {engine}" in done.stdout
     assert "mark-delete position: 64:2" in done.stdout
@@ -34,13 +34,13 @@ def assert_answered(done: subprocess.CompletedProcess[str], engine: str) -> None
 
 
 @pytest.mark.spark
-def test_with_java_spark_answers() -> None:
+def test_with_java_spark_is_used() -> None:
     done = demo()
     assert_answered(done, "spark")
     assert all(line.startswith("checked: ") for line in done.stderr.splitlines())
 
 
-def test_without_java_one_process_answers_and_the_last_lines_say_so(tmp_path: Path) -> None:
+def test_without_java_one_process_is_used_and_the_last_lines_say_why(tmp_path: Path) -> None:
     done = demo(JAVA_HOME=str(tmp_path))
     assert_answered(done, "local")
     what, why = done.stderr.splitlines()[-2:]

@@ -1,4 +1,4 @@
-"""What is published: an sdist and a wheel with the same modules, which run where they are installed."""
+"""The sdist and the wheel have the same modules and run after installation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPARK = ("pyspark", "py4j")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the sdist of this tree, and the wheel that was built from the sdist."""
+    """A directory with the sdist of this tree and the wheel that was built from it."""
     directory = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)],
@@ -35,8 +35,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    (found,) = built.glob("*.whl")
-    return found
+    (wheel_file,) = built.glob("*.whl")
+    return wheel_file
 
 
 def modules(names: list[str]) -> set[str]:
@@ -67,7 +67,7 @@ def test_sdist_and_wheel_have_the_same_modules_as_the_tree(built: Path, wheel: P
 
 @pytest.fixture(scope="module")
 def without_spark(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and every dependency but pyspark: its `bin`."""
+    """An environment with the wheel and every dependency except pyspark. Returns its `bin`."""
     home = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (packages,) = home.glob("lib/python*/site-packages")
@@ -98,7 +98,7 @@ def clean_environment() -> Mapping[str, str]:
 
 
 def assert_runs(program: list[str], cwd: Path) -> None:
-    """The program lists a store and decodes a value of it."""
+    """Check that the program lists a store and decodes a value."""
     listed = run(*program, "ls", "--store", SNAPSHOT, "/managed-ledgers", cwd=cwd)
     assert (listed.returncode, bool(listed.stdout)) == (0, True), listed.stderr
     version = run(*program, "--version", cwd=cwd)
@@ -121,14 +121,14 @@ def test_everything_but_spark_runs_without_pyspark(without_spark: Path, tmp_path
 
 @pytest.mark.interop
 @pytest.mark.parametrize("installer", ["pipx", "uv"])
-def test_an_installer_brings_the_clients_of_live_stores(installer: str, wheel: Path, tmp_path: Path) -> None:
-    """`pipx install`, `uv tool install` of the wheel, and what it needs from PyPI, in an empty directory."""
+def test_installers_include_the_clients_of_live_stores(installer: str, wheel: Path, tmp_path: Path) -> None:
+    """Runs `pipx install` and `uv tool install` of the wheel with its requirements from PyPI."""
     places = {
         "PIPX_HOME": str(tmp_path / "home"),
         "PIPX_BIN_DIR": str(tmp_path / "bin"),
         "UV_TOOL_DIR": str(tmp_path / "home"),
         "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
-        # uv keeps two gigabytes more of pyspark with each run otherwise.
+        # uv would keep two more gigabytes of pyspark with each run.
         "UV_NO_CACHE": "1",
     }
     tool = [

@@ -1,4 +1,4 @@
-"""Files that other programs read: the Dockerfile, GitHub's workflows and issue forms, a release's tag."""
+"""Files for other programs: the Dockerfile, GitHub's workflows and issue forms, and the tag of a release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_dockerfile_has_no_fault_that_hadolint_knows() -> None:
+def test_hadolint_accepts_the_dockerfile() -> None:
     done = checked("hadolint", str(ROOT / "Dockerfile"))
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -48,12 +48,12 @@ def test_the_image_has_two_targets_and_no_root() -> None:
         ("vendor.github-issue-config", [GITHUB / "ISSUE_TEMPLATE" / "config.yml"]),
     ],
 )
-def test_github_understands_its_files(schema: str, files: list[Path]) -> None:
+def test_github_accepts_its_files(schema: str, files: list[Path]) -> None:
     done = checked("check-jsonschema", "--builtin-schema", schema, *map(str, files))
     assert done.returncode == 0, done.stdout
 
 
-def test_workflows_call_targets_that_exist() -> None:
+def test_workflows_use_existing_make_targets() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     called = {
         name
@@ -64,7 +64,7 @@ def test_workflows_call_targets_that_exist() -> None:
     assert called <= targets
 
 
-def test_a_tag_that_does_not_fit_publishes_nothing() -> None:
+def test_a_wrong_tag_publishes_nothing() -> None:
     spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
     assert spec is not None
     assert spec.loader is not None
@@ -72,5 +72,5 @@ def test_a_tag_that_does_not_fit_publishes_nothing() -> None:
     spec.loader.exec_module(release)
     changelog = "# Changelog\n\n## 1.2.3\n\n- …\n"
     assert release.why_not("v1.2.3", "1.2.3", changelog) is None
-    assert "v1.2.3 is its tag" in release.why_not("v1.2.4", "1.2.3", changelog)
-    assert "no part" in release.why_not("v1.2.4", "1.2.4", changelog)
+    assert "the tag must be v1.2.3" in release.why_not("v1.2.4", "1.2.3", changelog)
+    assert "no section" in release.why_not("v1.2.4", "1.2.4", changelog)

@@ -1,4 +1,4 @@
-"""Topics made in memory: their record in a store, their entries in a source, with real frames and digests."""
+"""Topics in memory: a record in a store and entries in a source, with real frames and digests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsar_meta.stores.memory import MemoryStore
 
 
 class MemoryEntries(BaseSource):
-    """Entries in a dictionary, as a bookie has them."""
+    """Entries in a dictionary, as a bookie stores them."""
 
     def __init__(self) -> None:
         self.url = "memory:"
@@ -44,7 +44,7 @@ class MemoryEntries(BaseSource):
         return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
 
     def put(self, ledger_id: int, entry_id: int, data: bytes) -> None:
-        """Hold an entry with this data of its client."""
+        """Store an entry with this data from its client."""
         entry = encode_bookie_entry(ledger_id, entry_id, entry_id - 1, len(data), data)
         self.held.setdefault(ledger_id, {})[entry_id] = entry
 
@@ -53,7 +53,7 @@ class MemoryEntries(BaseSource):
 
 
 class TopicBuilder:
-    """Publishes into ledgers as a broker numbers entries."""
+    """Publishes to ledgers and numbers entries as a broker does."""
 
     def __init__(self, name: str, store: MemoryStore, source: MemoryEntries) -> None:
         self.topic = TopicName.parse(name)
@@ -72,7 +72,7 @@ class TopicBuilder:
     def publish(
         self, time: int, batch: int | None = None, *, indexed: bool = True, txn: bool = False, behind: int = 0
     ) -> None:
-        """Publish an entry; of `batch` messages; the producer's clock is `behind` the broker's."""
+        """Publish an entry with `batch` messages. The producer's clock is `behind` milliseconds late."""
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=time - behind)
         if batch is not None:
             metadata.num_messages_in_batch = batch

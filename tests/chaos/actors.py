@@ -1,6 +1,6 @@
-"""Who takes part: a rewriter that is killed, and another client that keeps updating the same cursors.
+"""The actors of crash runs: a rewriter that is killed, and a client that keeps updating the same cursors.
 
-Each runs in a process of its own, started by a fork server, so that killing it is a real SIGKILL.
+Each runs in a separate process, started by a fork server, so that killing it is a real SIGKILL.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TOPIC = "/managed-ledgers/public/default/persistent/chaos"
 
 
 def rule(codec: str) -> Recompression:
-    """Return the rule that gives every cursor that codec, whether or not that pays."""
+    """Return the rule that writes every cursor with this codec, even if it grows."""
     return Recompression("cursor", codec, threshold=0, min_gain=MinGain(-(2**31), -1e9))
 
 
 def cursor(writes: int, holes: int = 20) -> bytes:
-    """Return a cursor whose mark-delete position and holes say how often it was written."""
+    """Build a cursor whose mark-delete position and acknowledged ranges encode how often it was written."""
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=1, markDeleteEntryId=writes)
     for number in range(holes):
         hole = info.individualDeletedMessages.add()
@@ -46,23 +46,23 @@ def cursor(writes: int, holes: int = 20) -> bytes:
 
 
 def plain(value: bytes) -> bytes:
-    """Return a cursor's bytes out of whatever envelope it is in."""
+    """Return a cursor's bytes without their envelope."""
     envelope = open_envelope(value)
     return value if envelope is None else envelope.payload
 
 
 def writes_of(value: bytes) -> int:
-    """Return how often the cursor in a value was written by the other client."""
+    """Return how often the other client wrote the cursor in a value."""
     return decode_cursor(value).markDeleteEntryId
 
 
 def make_run(store: Store, undo: UndoLog) -> Run:
-    """Return a run that writes in small groups, so that there are many moments to die in."""
+    """Create a run that writes in small groups, so that there are many moments at which it can die."""
     return rewrite_runs.make_run(store, undo, Speed(concurrency=16, largest=20))
 
 
 def rewrite(url: str, undo_file: str, codec: str) -> None:
-    """Give every cursor that codec, going on where a run before was killed."""
+    """Write every cursor with this codec, and resume an earlier run that was killed."""
     chosen = rule(codec)
     with open_store(url, read_only=False) as store:
         undo = UndoLog(Path(undo_file), "compress-cursors", read_identity(store), resume=True)
@@ -73,7 +73,7 @@ def rewrite(url: str, undo_file: str, codec: str) -> None:
 
 
 def undo(url: str, undo_file: str, own: str) -> None:
-    """Put everything back that nobody touched; `own` is the undo file of the undoing."""
+    """Undo a run. `own` is the undo file of the undo itself."""
     with open_store(url, read_only=False) as store:
         log = UndoLog(Path(own), "undo", read_identity(store), resume=True)
         batches = Batches(store, 16)
@@ -83,7 +83,7 @@ def undo(url: str, undo_file: str, own: str) -> None:
 
 
 def keep_updating(url: str, report: str, stop: Event, seed: int) -> None:
-    """Update random cursors by compare-and-set until asked to stop; then report the last writes by path."""
+    """Update random cursors by compare-and-set until stopped, then write the last values to a file."""
     dice, last, conflicts = random.Random(seed), {}, 0
     with open_store(url, read_only=False) as store:
         names = store.children(TOPIC)

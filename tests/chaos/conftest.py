@@ -1,4 +1,4 @@
-"""Progress that is seen while a long test runs."""
+"""Fixtures for crash runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.servers.zookeeper import ZookeeperServer
 
 @pytest.fixture
 def server(zookeeper_server: ZookeeperServer, root: str) -> str:
-    """The URL of a real ZooKeeper that has nothing yet."""
+    """The URL of an empty path on a real ZooKeeper."""
     with open_store(f"zk://{zookeeper_server.address}", read_only=False) as store:
         store.put(root, b"", ABSENT)
     return f"zk://{zookeeper_server.address}{root}?timeout=30"
@@ -20,10 +20,10 @@ def server(zookeeper_server: ZookeeperServer, root: str) -> str:
 
 @pytest.fixture
 def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
-    """Return a function that prints a line at once, past pytest's capturing."""
+    """A function that prints progress at once, in spite of pytest's capturing."""
 
-    def stated(text: str) -> None:
+    def print_now(text: str) -> None:
         with capsys.disabled():
             print(text, flush=True)
 
-    return stated
+    return print_now

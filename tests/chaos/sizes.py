@@ -1,4 +1,4 @@
-"""How large the runs of `make chaos` are, and how long each may take; the environment says otherwise."""
+"""Sizes and time limits of the runs of `make chaos`. Environment variables override them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _number(name: str, default: int) -> int:
 DEATHS: Final = _number("DEATHS", 200)
 CURSORS: Final = _number("CURSORS", 2_000)
 RACES: Final = _number("RACES", 100_000)
-# Another seed makes other moments to die in: a long run may be done in parts.
+# Another seed kills at other moments, so a long run can be split.
 SEED: Final = _number("SEED", 200)
 SECONDS: Final = _number("SECONDS", 7_200)
 LONGER: Final = "PULSAR_META_CHAOS_SECONDS gives more time"

@@ -1,7 +1,7 @@
-"""The command itself is killed, at any moment of its life, over a directory, RocksDB and ZooKeeper.
+"""The command itself is killed at any moment, on a directory, on RocksDB and on ZooKeeper.
 
-What then is resumed has every value that an undisturbed run makes, byte for byte; what is undone has every
-value as it was before.
+After a resumed run, every value equals that of an undisturbed run, byte for byte. After an undo, every value
+is as it was before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "0", "--yes
 
 
 class Scene:
-    """One store whose cursors a command compresses, and what they are before and after an undisturbed run."""
+    """A store whose cursors a command compresses, with their values before and after an undisturbed run."""
 
     def __init__(self, url: str, root: Path, cursors: int, seed: int) -> None:
         self.url, self.root, self.dice = url, root, random.Random(seed)
@@ -39,14 +39,14 @@ class Scene:
         }
         self.lay_out()
         begun = time.monotonic()
-        assert self.start(*WORDS, "--undo-file", root / "whole").wait(120) == 0
+        assert self.start(*WORDS, "--undo-file", root / "undisturbed").wait(120) == 0
         self.seconds = time.monotonic() - begun
         self.after = self.values()
         assert self.after != self.before
         self.before_undo = self.without_records = 0
 
     def lay_out(self) -> None:
-        """Give every cursor the bytes from before."""
+        """Restore every cursor to its bytes from before."""
         with open_store(self.url, read_only=False) as store:
             for path, value in self.before.items():
                 try:
@@ -60,21 +60,21 @@ class Scene:
     def values(self) -> dict[str, bytes]:
         """Return every cursor as it is stored."""
         with open_store(self.url) as store:
-            return {held.path: held.value for held in store.scan(TOPIC) if held.path != TOPIC}
+            return {record.path: record.value for record in store.scan(TOPIC) if record.path != TOPIC}
 
     def start(self, *words: object) -> subprocess.Popen[bytes]:
-        """Start the program, in a process that can be killed."""
-        asked = [*MAIN, *map(str, words), "--store", self.url]
+        """Start the program in a process that can be killed."""
+        command = [*MAIN, *map(str, words), "--store", self.url]
         nowhere = subprocess.DEVNULL
-        return subprocess.Popen(asked, stdin=nowhere, stdout=nowhere, stderr=nowhere, env=self.env)
+        return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, env=self.env)
 
     def run(self, *words: object) -> None:
-        """Run the program to its end, which has to be a good one."""
+        """Run the program and check that it succeeds."""
         done = pulsar_meta_here(*words, "--store", self.url, env=self.env)
         assert done.returncode == 0, done.stderr.decode()
 
     def kill(self, undo_file: Path) -> bool:
-        """Start the command and kill it: somewhere in its life, or as soon as its undo file is there."""
+        """Start the command and kill it, either at a random time or when its undo file appears."""
         child = self.start(*WORDS, "--undo-file", undo_file)
         moment = time.monotonic() + self.dice.random() * self.seconds
         at_once = self.dice.random() < 0.4
@@ -84,7 +84,7 @@ class Scene:
         return child.wait() == -9
 
     def round(self, number: int) -> bool:
-        """Kill a run, then resume or undo it; return whether it died before its end."""
+        """Kill a run, then resume or undo it. Returns True if it died before its end."""
         self.lay_out()
         undo_file = self.root / f"undo-{number}"
         died = self.kill(undo_file)
@@ -104,13 +104,13 @@ class Scene:
 
 
 def play(scene: Scene, deaths: int, tell: Tell = print) -> None:
-    """Kill runs until so many died."""
+    """Kill runs until `deaths` of them died."""
     died = rounds = 0
     begun = time.monotonic()
     while died < deaths:
         died += scene.round(rounds)
         rounds += 1
-        assert rounds < 4 * deaths + 4, "they end before they can be killed"
+        assert rounds < 4 * deaths + 4, "the runs end before they can be killed"
         assert time.monotonic() - begun < sizes.SECONDS, f"only {died} of {deaths} died: {sizes.LONGER}"
     early = (
         f"{scene.before_undo} before there was an undo file, {scene.without_records} before its first record"
@@ -124,37 +124,37 @@ def directory(root: Path) -> str:
 
 @pytest.fixture
 def database(tmp_path: Path, capture: Callable[[str], Path]) -> str:
-    """The URL of a database that Pulsar made, without its cursors."""
+    """The URL of a database that Pulsar created, without its cursors."""
     shutil.copytree(capture("pulsar-4.2.4") / "rocksdb", tmp_path / "database")
     url = f"rocksdb:{tmp_path / 'database'}"
     with open_store(url, read_only=False) as store:
-        for held in list(store.scan("/managed-ledgers")):
-            store.delete(held.path, held.version)
+        for record in list(store.scan("/managed-ledgers")):
+            store.delete(record.path, record.version)
     return url
 
 
-def test_over_a_directory(tmp_path: Path) -> None:
+def test_killed_commands_on_a_directory_lose_nothing(tmp_path: Path) -> None:
     play(Scene(directory(tmp_path), tmp_path, CURSORS, 1), DEATHS)
 
 
-def test_over_rocksdb(tmp_path: Path, database: str) -> None:
+def test_killed_commands_on_rocksdb_lose_nothing(tmp_path: Path, database: str) -> None:
     play(Scene(database, tmp_path, CURSORS, 2), DEATHS)
 
 
-def test_over_zookeeper(tmp_path: Path, server: str) -> None:
+def test_killed_commands_on_zookeeper_lose_nothing(tmp_path: Path, server: str) -> None:
     play(Scene(server, tmp_path, CURSORS, 3), DEATHS)
 
 
 @pytest.mark.chaos
-def test_over_a_directory_many_times(tmp_path: Path, tell: Tell) -> None:
+def test_many_killed_commands_on_a_directory_lose_nothing(tmp_path: Path, tell: Tell) -> None:
     play(Scene(directory(tmp_path), tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)
 
 
 @pytest.mark.chaos
-def test_over_rocksdb_many_times(tmp_path: Path, database: str, tell: Tell) -> None:
+def test_many_killed_commands_on_rocksdb_lose_nothing(tmp_path: Path, database: str, tell: Tell) -> None:
     play(Scene(database, tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)
 
 
 @pytest.mark.chaos
-def test_over_zookeeper_many_times(tmp_path: Path, server: str, tell: Tell) -> None:
+def test_many_killed_commands_on_zookeeper_lose_nothing(tmp_path: Path, server: str, tell: Tell) -> None:
     play(Scene(server, tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)

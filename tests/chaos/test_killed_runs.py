@@ -1,4 +1,4 @@
-"""A rewriter is killed at random moments while another client updates the same cursors: nothing is lost."""
+"""A rewriter that is killed while another client updates the same cursors loses nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def processes() -> ForkServerContext:
 
 
 class Scene:
-    """Cursors in a store, and rounds of killing over them."""
+    """Cursors in a store, and rounds of killing on them."""
 
     def __init__(self, url: str, root: Path, processes: ForkServerContext, cursors: int, seed: int) -> None:
         self.url, self.root, self.processes = url, root, processes
@@ -33,16 +33,19 @@ class Scene:
         self.codec = "none"
         self.expected: dict[str, bytes] = {}
         with open_store(url, read_only=False) as store:
-            for held in store.scan(actors.TOPIC):
-                if held.path != actors.TOPIC:
-                    store.delete(held.path, held.version)
+            for record in store.scan(actors.TOPIC):
+                if record.path != actors.TOPIC:
+                    store.delete(record.path, record.version)
             for number in range(cursors):
                 path = f"{actors.TOPIC}/cursor-{number:05}"
                 store.put(path, actors.cursor(0), ABSENT)
                 self.expected[path] = actors.cursor(0)
 
     def round(self, number: int) -> tuple[bool, int]:
-        """Kill a run, then resume or undo it; return (it died in the middle, how many the writer wrote)."""
+        """Kill a run, then resume or undo it.
+
+        Returns whether it died before its end, and how many cursors the other client wrote.
+        """
         undo_file = str(self.root / f"undo-{number}")
         stop, report = self.processes.Event(), self.root / f"report-{number}"
         writer = self.processes.Process(
@@ -59,12 +62,12 @@ class Scene:
         stop.set()
         writer.join(60)
         assert writer.exitcode == 0
-        stated = json.loads(report.read_text())
-        self._check(stated["last"], undoing)
-        return killed, len(stated["last"])
+        report_data = json.loads(report.read_text())
+        self._check(report_data["last"], undoing)
+        return killed, len(report_data["last"])
 
     def _killed(self, undo_file: str, records: float) -> bool:
-        """Start a run and kill it when its undo file has so many records, or a moment later."""
+        """Start a run and kill it when its undo file has this many records, or a moment later."""
         child = self.processes.Process(target=actors.rewrite, args=(self.url, undo_file, self.codec))
         child.start()
         deadline = time.monotonic() + 60
@@ -83,14 +86,14 @@ class Scene:
         assert child.exitcode == 0
 
     def _check(self, last: dict[str, tuple[int, str]], undone: bool) -> None:
-        """Every cursor is its old value, its new one of the same meaning, or the writer's last one."""
+        """Check that every cursor has its old value, an equivalent one, or the other client's last."""
         for path, (_, written) in last.items():
             self.expected[path] = bytes.fromhex(written)
         with open_store(self.url) as store:
-            found = {value.path: value.value for value in store.scan(actors.TOPIC)}
-        found.pop(actors.TOPIC, None)
-        assert set(found) == set(self.expected)
-        for path, value in found.items():
+            values = {value.path: value.value for value in store.scan(actors.TOPIC)}
+        values.pop(actors.TOPIC, None)
+        assert set(values) == set(self.expected)
+        for path, value in values.items():
             assert actors.plain(value) == actors.plain(self.expected[path]), path
             if undone:
                 assert value == self.expected[path], path
@@ -105,7 +108,7 @@ def _lines(path: str) -> int:
 
 
 def play(scene: Scene, deaths: int, tell: Tell = print) -> None:
-    """Kill runs until so many died in the middle of their work, or the time for that is over."""
+    """Kill runs until `deaths` of them died before their end, or the time is over."""
     begun, rounds, died, writes = time.monotonic(), 0, 0, 0
     while died < deaths:
         killed, count = scene.round(rounds)
@@ -113,19 +116,17 @@ def play(scene: Scene, deaths: int, tell: Tell = print) -> None:
         seconds = time.monotonic() - begun
         if rounds % 10 == 0 or died == deaths:
             tell(f"{died} of {deaths} died in {rounds} rounds, {writes} cursors updated, {seconds:.0f} s")
-        assert rounds < 4 * deaths, "they end before they can be killed"
+        assert rounds < 4 * deaths, "the runs end before they can be killed"
         assert seconds < sizes.SECONDS, f"nothing lost, but only {died} of {deaths} died: {sizes.LONGER}"
     assert writes > rounds
 
 
-def test_nothing_is_lost_when_a_run_is_killed(
-    server: str, tmp_path: Path, processes: ForkServerContext
-) -> None:
+def test_a_killed_run_loses_nothing(server: str, tmp_path: Path, processes: ForkServerContext) -> None:
     play(Scene(server, tmp_path, processes, cursors=300, seed=20), deaths=10)
 
 
 @pytest.mark.chaos
-def test_nothing_is_lost_when_a_run_is_killed_many_times(
+def test_many_killed_runs_lose_nothing(
     server: str, tmp_path: Path, processes: ForkServerContext, tell: Tell
 ) -> None:
     tell(f"{sizes.DEATHS} deaths over {sizes.CURSORS} cursors, seed {sizes.SEED}")

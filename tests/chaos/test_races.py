@@ -1,4 +1,4 @@
-"""Two clients write one cursor as fast as they can: no update of either is lost."""
+"""Two clients that write one cursor as fast as they can lose no update of either."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from tests.chaos import sizes
 from tests.chaos.actors import TOPIC, cursor, make_run, plain, rule
 from tests.chaos.sizes import Tell
 
-# How long a rest of the writer takes, in seconds, and how many updates come between two of them.
+# Seconds that the writer pauses, and the number of updates between two pauses.
 SHORTEST, LONGEST = 0.001, 0.5
 BUSY = 9
 
 
 class Writer(threading.Thread):
-    """Counts in a cursor, by compare-and-set, up to a number.
+    """A client that counts to a number in a cursor by compare-and-set.
 
-    It rests now and then, before its reading and before its writing in turn. How long, the rewriter says:
-    on a machine where it loses it needs more time, where it wins it needs less, and both are to meet the
-    other's writes.
+    It pauses now and then, before a read and before a write in turn. The rewriter sets the length of the
+    pauses, so that on any machine each of the two sometimes meets the other's writes.
     """
 
     def __init__(self, url: str, path: str, updates: int) -> None:
@@ -40,7 +39,7 @@ class Writer(threading.Thread):
         self.rest = SHORTEST
 
     def answer(self, *, won: bool) -> None:
-        """Rest less after a write that the rewriter made, more after one that it lost."""
+        """Shorten the pauses after the rewriter won, and lengthen them after it lost."""
         self.rest = max(self.rest / 2, SHORTEST) if won else min(self.rest * 2, LONGEST)
 
     def run(self) -> None:
@@ -67,7 +66,7 @@ def race(url: str, undo_file: Path, updates: int, tell: Tell = print) -> None:
         store.put(path, cursor(0, holes=3), ABSENT)
         undo = UndoLog(undo_file, "race", read_identity(store))
         writer, total = Writer(url, path, updates), Summary()
-        begun, stated = time.monotonic(), 0
+        begun, reported = time.monotonic(), 0
         writer.start()
         for codec in cycle(("zstd", "lz4")):
             chosen = rule(codec)
@@ -79,9 +78,9 @@ def race(url: str, undo_file: Path, updates: int, tell: Tell = print) -> None:
             writer.answer(won=total.conflicts == lost)
             if not writer.is_alive():
                 break
-            if writer.done >= stated + 10_000:
-                stated = writer.done
-                tell(f"{stated} of {updates} updates, {time.monotonic() - begun:.0f} s")
+            if writer.done >= reported + 10_000:
+                reported = writer.done
+                tell(f"{reported} of {updates} updates, {time.monotonic() - begun:.0f} s")
             writer.given_up = time.monotonic() - begun > sizes.SECONDS
         writer.join()
         undo.close()
@@ -100,5 +99,5 @@ def test_no_update_is_lost(server: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
-def test_no_update_is_lost_in_a_hundred_thousand(server: str, tmp_path: Path, tell: Tell) -> None:
+def test_none_of_a_hundred_thousand_updates_is_lost(server: str, tmp_path: Path, tell: Tell) -> None:
     race(server, tmp_path / "undo", sizes.RACES, tell)

@@ -57,7 +57,7 @@ def sources(killed: Path) -> list[str]:
 def test_every_position_agrees_with_the_brokers_statistics(name: str, capture: Capture) -> None:
     table = compare_cursors(capture(name))
     assert table.wrong == []
-    assert table.right == table.stated >= FEWEST.get(name, 60)
+    assert table.right == table.total >= FEWEST.get(name, 60)
     assert table.in_ledgers == IN_LEDGERS.get(name, 0)
 
 

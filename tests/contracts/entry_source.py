@@ -1,7 +1,7 @@
-"""What every source of entries has to do alike: its tests inherit `EntrySourceContract`.
+"""The contract of every entry source. Its test classes inherit `EntrySourceContract`.
 
-The inheriting class has a fixture `source` (an opened EntrySource) and one `held`: for some ledgers all
-entry ids that the source must have, learned elsewhere.
+The inheriting class has two fixtures: `source`, an open EntrySource, and `held`, which maps some ledgers to
+all entry ids that the source must have. The ids come from another source of truth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ABSENT_LEDGER = 2**40 + 7
 
 
 def check_entry(entry: RawEntry, ledger_id: int, entry_id: int) -> None:
-    """Check that an entry is the one that was asked for, and whole."""
+    """Check that an entry is the requested one and is intact."""
     assert (entry.ledger_id, entry.entry_id) == (ledger_id, entry_id)
     if entry.bookie:
         assert read_header(entry.data)[:2] == (ledger_id, entry_id)
@@ -28,7 +28,7 @@ def check_entry(entry: RawEntry, ledger_id: int, entry_id: int) -> None:
 
 
 class EntrySourceContract:
-    """Tests of every entry source."""
+    """Tests that every entry source passes."""
 
     def test_ledgers_are_listed_in_order_and_once(self, source: EntrySource, held: Held) -> None:
         ledgers = source.ledgers()
@@ -52,40 +52,38 @@ class EntrySourceContract:
             assert list(source.entry_ids(ledger_id, first, last)) == wanted
             assert [entry.entry_id for entry in source.read_many(ledger_id, first, last)] == wanted
 
-    def test_each_entry_is_the_one_that_was_asked_for(self, source: EntrySource, held: Held) -> None:
+    def test_each_entry_is_the_requested_one(self, source: EntrySource, held: Held) -> None:
         for ledger_id, entries in held.items():
             for entry_id in entries:
                 check_entry(source.read(ledger_id, entry_id), ledger_id, entry_id)
 
-    def test_reading_many_reads_the_same(self, source: EntrySource, held: Held) -> None:
+    def test_read_many_equals_read(self, source: EntrySource, held: Held) -> None:
         for ledger_id in held:
             for entry in source.read_many(ledger_id):
                 assert bytes(entry.data) == bytes(source.read(ledger_id, entry.entry_id).data)
 
-    def test_copies_are_the_entry(self, source: EntrySource, held: Held) -> None:
+    def test_copies_equal_the_entry(self, source: EntrySource, held: Held) -> None:
         ledger_id, entries = next(iter(held.items()))
         for entry_id in entries[:10]:
-            found = list(source.copies(ledger_id, entry_id))
-            assert found
-            for copy in found:
+            copies = list(source.copies(ledger_id, entry_id))
+            assert copies
+            for copy in copies:
                 check_entry(copy, ledger_id, entry_id)
         assert list(source.copies(ledger_id, entries[-1] + 1)) == []
 
-    def test_where_entries_lie_is_told_of_each_once_or_not_at_all(
-        self, source: EntrySource, held: Held
-    ) -> None:
+    def test_located_entries_are_complete_and_listed_once(self, source: EntrySource, held: Held) -> None:
         for ledger_id, entries in held.items():
             located = source.located(ledger_id)
             if located is not None:
-                found = [entry_id for _, table in located for entry_id in table.entry_ids]
-                assert sorted(found) == list(entries)
+                located_ids = [entry_id for _, table in located for entry_id in table.entry_ids]
+                assert sorted(located_ids) == list(entries)
 
-    def test_what_a_source_says_of_itself(self, source: EntrySource) -> None:
+    def test_the_properties_of_a_source_are_valid(self, source: EntrySource) -> None:
         assert source.entries_per_read >= 1
         assert isinstance(source.whole_ledgers, bool)
         assert [*source.notes, *source.faults] == [*source.notes, *source.faults]
 
-    def test_what_is_not_there_is_not_found(self, source: EntrySource, held: Held) -> None:
+    def test_missing_entries_are_not_found(self, source: EntrySource, held: Held) -> None:
         ledger_id, entries = next(iter(held.items()))
         for missing in ((ABSENT_LEDGER, 0), (ledger_id, entries[-1] + 1), (ledger_id, 2**62)):
             with pytest.raises(NotFoundError):

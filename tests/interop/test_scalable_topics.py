@@ -176,7 +176,7 @@ def test_a_capture_made_anew_is_read_as_its_cluster_told_it(tmp_path: Path) -> N
         messages, seek = capture_report.report_messages(folder, truth), compare_capture(folder)
         assert (messages.wrong, seek.wrong) == ([], [])
         assert (
-            messages.stated
+            messages.total
             == messages.same
             == sum(len(stated["messages"]) for stated in truth.values())
             > 1300

@@ -49,7 +49,7 @@ def test_a_generated_store_with_damage_has_the_same_findings(
 ) -> None:
     # Split each kind of record into a few parts.
     monkeypatch.setattr(check, "PARTS_PER_CORE", 2)
-    with open_store(write_rocksdb(tmp_path / "store", topics=240, wounded_every=7)) as store:
+    with open_store(write_rocksdb(tmp_path / "store", topics=240, damaged_every=7)) as store:
         here = lines(store, (), spark=False)
         assert lines(store, (), spark=True) == here
     codes = Counter(line.split('"')[3] for line in here[:-1])
