@@ -166,7 +166,7 @@ def of_java(kind: str, text: str | None) -> Any:
 
 
 def same(mine: Any, theirs: Any) -> bool:
-    """Return True if two values are equal. Ours has large numbers as text, bytes as base64, ISO 8601 times."""
+    """Return True if two values are equal. Ours has numbers as text, bytes as base64, ISO 8601 times."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
     if isinstance(mine, list) and isinstance(theirs, list):
