@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.access.sockets import TimedSocket, nobody_listens, reason
-from tests.servers.scripted import hang_up, nobody, stall, tcp_server
+from tests.servers.scripted import closed_port, hang_up, stall, tcp_server
 
 
 def test_a_resolver_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_the_timeout_starts_again_with_each_request() -> None:
 
 
 def test_addresses_where_no_server_listens_are_explained() -> None:
-    closed = nobody()
+    closed = closed_port()
     with tcp_server(hang_up) as port:
         assert nobody_listens([f"127.0.0.1:{closed}", f"127.0.0.1:{port}"], 2) is None
     problem = nobody_listens([f"127.0.0.1:{closed}", "no-such-host.invalid:1", "[::1]:1", "x:y"], 2)

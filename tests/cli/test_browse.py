@@ -34,7 +34,7 @@ from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot import SnapshotStore
 from tests.cli.program import MAIN, environment, pulsar_meta_here
 from tests.servers.etcd import EtcdServer
-from tests.servers.scripted import nobody
+from tests.servers.scripted import closed_port
 from tests.servers.zookeeper import ZookeeperServer
 
 Capture = Callable[[str], Path]
@@ -383,7 +383,7 @@ def test_a_store_that_cannot_be_opened_ends_the_browser(tmp_path: Path, places: 
         (f"snapshot:{tmp_path / 'cut'}", DecodeError),
         (f"dir:{tmp_path / 'empty'}", NotFoundError),
         (f"rocksdb:{tmp_path / 'none'}", NotFoundError),
-        (f"zk://127.0.0.1:{nobody()}?timeout=1", UnreachableError),
+        (f"zk://127.0.0.1:{closed_port()}?timeout=1", UnreachableError),
     ):
         assert isinstance(browsed(Places(url), script=wait_for_fault).fault, kind), url
     fault = browsed(places, "topic", "nobody", script=wait_for_fault).fault
@@ -539,7 +539,7 @@ def test_browse_needs_a_terminal(places: Places, tmp_path: Path) -> None:
 def test_browse_runs_in_a_terminal(reachable: bool, places: Places, tmp_path: Path) -> None:
     our_end, program_end = pty.openpty()
     ioctl(program_end, TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    url = places.store if reachable else f"zk://127.0.0.1:{nobody()}?timeout=1"
+    url = places.store if reachable else f"zk://127.0.0.1:{closed_port()}?timeout=1"
     program = subprocess.Popen(
         [*MAIN, "browse", "--store", url],
         stdin=program_end, stdout=program_end, stderr=program_end, env=environment(tmp_path, TERM="xterm"),

@@ -1,4 +1,4 @@
-"""A broker's admin interface over HTTP, as little of it as the tests need."""
+"""The part of a broker's admin interface (HTTP) that the tests need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class AdminError(Exception):
-    """The broker answered with an error; `status` is HTTP's."""
+    """An error that the broker answered. `status` is the HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"HTTP {status}: {text}")
@@ -17,7 +17,10 @@ class AdminError(Exception):
 
 
 def ask(url: str, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
-    """Ask `URL/admin/v2/PATH`; return the JSON (or text) of the answer, None if empty; AdminError."""
+    """Send a request to `URL/admin/v2/PATH`.
+
+    Returns the JSON of the answer, or its text, or None if it is empty. Raises AdminError.
+    """
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/admin/v2/{path}", data, headers, method=method)

@@ -1,8 +1,8 @@
-"""Make captures of batches acknowledged in part: `python -m tests.servers.batch_acks VERSION DIRECTORY`.
+"""Make captures of partly acknowledged batches: `python -m tests.servers.batch_acks VERSION DIRECTORY`.
 
-Two starts: DIRECTORY/killed has the states of cursors in ledgers of their own, since the broker was killed;
-DIRECTORY/closed has them in the records. The truth of each is what the broker said that loaded it next:
-`internalStats`, and the bit sets of its batches as they are in memory.
+The capture is made in two starts. DIRECTORY/killed has the states of cursors in cursor ledgers, because the
+broker was killed; DIRECTORY/closed has them in the records. The truth of each is what the next broker
+reported: `internalStats` and the bit sets of the batches in its memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS: Final = {
     "managedLedgerMaxEntriesPerLedger": "15",
 }
 LONG_ARRAYS: Final = {"managedLedgerPersistIndividualAckAsLongArray": "true"}
-# What is acknowledged, by the places of messages; a whole entry comes last, see `capture.everything`.
+# The places of acknowledged messages. A complete entry comes last, see `capture.everything`.
 WHOLE: Final = list(range(TOTAL - BATCH, TOTAL))
 CHOSEN: Final[Mapping[str, list[int]]] = {
     "some": [*range(0, 600, 3), *WHOLE],
@@ -39,25 +39,25 @@ CHOSEN: Final[Mapping[str, list[int]]] = {
 
 
 def make(version: str, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-    """Write both captures; FileExistsError where one is there."""
+    """Write both captures. Raises FileExistsError if one exists."""
     pulsar = PulsarStandalone(version, settings={**SETTINGS, **(settings or {})})
     with pulsar, Jvm(version, heap="512m") as java:
         acknowledge(Driver(pulsar, java))
         java.call(f"{JAVA}:close")
-        # A second and more after the last write: the bookie flushes every second.
+        # Wait more than a second after the last write, because the bookie flushes every second.
         time.sleep(3)
         pulsar.kill()
         save(pulsar, directory / "killed")
         pulsar.start()
-        write_json(directory / "killed" / "truth.json", stated(pulsar))
+        write_json(directory / "killed" / "truth.json", truth_of(pulsar))
         pulsar.stop()
         save(pulsar, directory / "closed")
         pulsar.start()
-        write_json(directory / "closed" / "truth.json", stated(pulsar))
+        write_json(directory / "closed" / "truth.json", truth_of(pulsar))
 
 
 def acknowledge(driver: Driver) -> None:
-    """Publish the batches, and acknowledge parts of them, one subscription after the other."""
+    """Publish the batches and acknowledge parts of them, one subscription after the other."""
     driver.produce("acked", TOTAL, (*CHOSEN, "inside"), batch=BATCH)
     for subscription, places in CHOSEN.items():
         driver.acknowledge("acked", subscription, TOTAL, places)
@@ -65,22 +65,22 @@ def acknowledge(driver: Driver) -> None:
 
 
 def save(pulsar: PulsarStandalone, directory: Path) -> None:
-    """Write what the stopped or killed standalone left."""
+    """Write the data that the stopped or killed standalone left."""
     directory.mkdir(parents=True)
     pulsar.save_data(directory)
     write_metadata(directory / "metadata.ndjson", dump(pulsar))
 
 
-def stated(pulsar: PulsarStandalone) -> dict[str, Any]:
-    """Return what a broker that has just started says of the topic's cursors."""
-    # The answer to this has the topic loaded.
+def truth_of(pulsar: PulsarStandalone) -> dict[str, Any]:
+    """Return what a broker that has just started reports about the topic's cursors."""
+    # This request makes the broker load the topic.
     stats = pulsar.admin("GET", f"{TOPIC.replace('://', '/')}/internalStats")
     acks = {name: pulsar.call("tests.servers.inside:batch_acks", TOPIC, name) for name in (*CHOSEN, "inside")}
     return {TOPIC: {"internalStats": stats, "batchAcks": acks}}
 
 
 def main() -> None:
-    """Make the captures that the command line asks for; with a third argument acks as long arrays."""
+    """Make the captures. With a third argument, acknowledgements are stored as long arrays."""
     version, directory, *long_arrays = sys.argv[1:]
     make(version, Path(directory), LONG_ARRAYS if long_arrays else None)
 

@@ -1,8 +1,8 @@
-"""Moving the data of a stopped cluster: a cookie names a bookie's directories and its address.
+"""Moving the data of a stopped cluster to other directories.
 
-A bookie refuses to start where its directories are not those of its cookie, which stands both on its
-disk and in the metadata store; so a capture that is laid out in another directory gets both rewritten.
-The address stays, since the metadata of every ledger names it.
+A bookie refuses to start if its directories are not those of its cookie, which is both on its disk and in the
+metadata store. So if a capture is laid out in another directory, both are rewritten. The address stays,
+because the metadata of every ledger refers to it.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ from tests.servers.processes import ServerFailed, port_is_free
 if TYPE_CHECKING:
     from tests.servers.pulsar import PulsarStandalone
 
-# As long as another worker may keep a standalone of the same capture.
+# Another worker may keep a standalone of the same capture for this long.
 PORT_SECONDS: Final = 900
-# Not below TMPDIR: several runs of the tests may have one each, and share the ports.
+# This is not in TMPDIR, because several test runs with different ones share the ports.
 LOCKS: Final = Path("/tmp")
-# Seven letters, each one of 31 neighbours, reach every hash of 32 bits.
+# Seven letters out of 31 consecutive ones each are enough to reach every 32-bit hash.
 _FIRST, _LETTERS = "0", 7
 _directory_re: Final = re.compile(rb'(?P<key>journalDir: "|ledgerDirs: "1\\t)[^"]*"')
 
 
 def count(data: Path) -> int:
-    """Return how many bookies a capture has."""
+    """Return the number of bookies in a capture."""
     return len(list(data.glob("bookie[0-9]*")))
 
 
 def lay_out(data: Path, pulsar: PulsarStandalone) -> None:
-    """Copy the capture `data` to where `pulsar` looks for it, its cookies made to fit."""
+    """Copy the capture `data` to where `pulsar` expects it, and adapt its cookies."""
     cookies: dict[str, bytes] = {}
     for number, directory in enumerate(pulsar.bookie_dirs):
         if not (data / f"bookie{number}").exists():
-            # A bookie that has nothing yet.
+            # This bookie has no data yet.
             continue
         cookie = copy_disk(data / f"bookie{number}", directory)
         cookies[cookie_path(cookie)] = cookie
     if pulsar.uses_zookeeper:
-        # Its bookies have other names (bk0test), and it deletes data under a cookie that is not theirs.
+        # These bookies have other names (bk0test) and delete data with a cookie that is not theirs.
         raise ServerFailed("a capture in ZooKeeper cannot be laid out")
     shutil.copytree(data / "rocksdb", pulsar.metadata_dir)
     for path in pulsar.directory.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    # RocksDB of that very version writes, so that what it reads afterwards is its own format.
+    # RocksDB of that version writes the values, so it later reads its own format.
     with Jvm(pulsar.version, heap="256m") as jvm:
         jvm.call("tests.servers.inside:put_in_rocksdb", str(pulsar.metadata_dir), cookies)
 
 
 def copy_disk(disk: Path, directory: Path) -> bytes:
-    """Copy the disk of a bookie that does not run; return its cookie, which fits the new directory."""
+    """Copy the disk of a stopped bookie and return its cookie, adapted to the new directory."""
     shutil.copytree(disk / "current", directory / "current")
     return _move_cookie(directory)
 
 
 def cookie_path(cookie: bytes) -> str:
-    """Return where the store has a cookie."""
+    """Return the path of a cookie in the store."""
     return f"/ledgers/cookies/{address(cookie)}"
 
 
 def place_for_identity(parent: Path, data: Path) -> Path:
-    """Return a directory in `parent` where a bookie of Pulsar 5 has the identity that its cookie says.
+    """Return a directory in `parent` in which a bookie of Pulsar 5 has the identity of its cookie.
 
-    There a bookie is called after Java's hash of its directory's path (BKCluster), and the metadata
-    of every ledger names it: so the name of the directory is chosen such that the hash comes out.
+    There, a bookie is named after Java's hash of its directory's path (BKCluster), and the metadata of every
+    ledger refers to that name. So the directory's name is chosen to produce the right hash.
     """
     identity = address((data / "bookie0" / "current" / "VERSION").read_bytes())
     wanted, missing, name = int(identity.rpartition("-")[2], 16), 0, ""
@@ -85,17 +85,17 @@ def place_for_identity(parent: Path, data: Path) -> Path:
 
 
 class BoundPorts:
-    """The ports to which cookies bind bookies, held against every other test on this machine.
+    """The ports to which cookies bind bookies, locked against all other tests on this machine.
 
-    Captures of one version name the same port. That it is free says little: between the look and the bookie's
-    start lie the seconds in which a JVM starts.
+    Captures of one version use the same port. Checking that it is free is not enough, because a JVM starts
+    for seconds between the check and the bookie's start.
     """
 
     def __init__(self) -> None:
         self._locks: list[IO[bytes]] = []
 
     def take(self, directories: list[Path]) -> None:
-        """Return when the ports in the cookies are ours and free; ServerFailed if they stay taken."""
+        """Wait until the ports in the cookies are locked and free. Raises ServerFailed if they stay taken."""
         self.release()
         deadline = time.monotonic() + PORT_SECONDS
         for port in sorted(filter(None, map(_bound_port, directories))):
@@ -109,13 +109,13 @@ class BoundPorts:
                 time.sleep(0.2)
 
     def release(self) -> None:
-        """Let others have them."""
+        """Release the ports."""
         while self._locks:
             self._locks.pop().close()
 
 
 def _bound_port(directory: Path) -> int | None:
-    """Return the port in the cookie of a bookie's directory, None where there is none."""
+    """Return the port in the cookie of a bookie's directory, or None."""
     version = directory / "current" / "VERSION"
     _, _, port = address(version.read_bytes()).partition(":") if version.exists() else ("", "", "")
     return int(port) if port else None
@@ -140,7 +140,7 @@ def _move_cookie(directory: Path) -> bytes:
 
 
 def address(cookie: bytes) -> str:
-    """Return the id of the bookie whose cookie it is."""
+    """Return the id of a bookie from its cookie."""
     match = re.search(rb'bookieHost: "([^"]*)"', cookie)
     if match is None:
         raise ServerFailed("a cookie without bookieHost")

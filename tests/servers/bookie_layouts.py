@@ -1,12 +1,12 @@
-"""Disks of a bookie in states that are hard to come by: `python -m tests.servers.bookie_layouts DIRECTORY`.
+"""Make disks of a bookie in rare states: `python -m tests.servers.bookie_layouts DIRECTORY`.
 
-    reused-*       journal files that were used again, with what an older journal left behind the end
-    per-ledger     entry logs of one ledger each, beside shared ones that compaction rewrote
-    compacting, compacted    killed while a compaction was written, and while its index was
-    journal-vN     killed before a flush, journals in the format N, DbLedgerStorage
+    reused-*               reused journal files, with old records after the end
+    per-ledger             entry logs of one ledger each, and shared ones that compaction rewrote
+    compacting, compacted  killed while a compaction or its index was written
+    journal-vN             killed before a flush; journals in format N, DbLedgerStorage
 
-Each folder holds what lay on the disk, and `served.json`: of which ledgers the bookie serves which entries
-(SHA-256, as it came up on the same disk), and which ledgers were deleted.
+Each folder has the files of the disk and `served.json`. It lists the entries (SHA-256) of each ledger that
+the bookie served after it came up on the same disk, and the deleted ledgers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.servers.jvm import JavaFailed
 
 LEDGERS: Final = "tests.servers.ledgers"
 INTERLEAVED: Final = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
-# BookKeeper's own file channels refuse to be used again; whoever sets journalReuseFiles brings others.
+# BookKeeper's own file channels can't be reused. A user of journalReuseFiles has to provide others.
 PROVIDER: Final = """public class Reusing extends org.apache.bookkeeper.bookie.DefaultFileChannelProvider {
     public boolean supportReuseFile() { return true; }
 }"""
@@ -45,13 +45,13 @@ COLLECTING: Final = {
     "entryLogFilePreallocationEnabled": "false",
 }
 PATIENCE: Final = 60
-# A compaction begins some seconds after ledgers were deleted; one that was missed does not come again.
+# A compaction begins some seconds after ledgers were deleted. If it is missed, it does not happen again.
 COMPACTION_SECONDS: Final = 30
 ATTEMPTS: Final = 6
 
 
 class Layout(Bookies):
-    """One bookie whose disk is brought into a state; `written` are the ledgers that are not deleted."""
+    """A bookie whose disk is brought into a state. `written` are the ledgers that are not deleted."""
 
     def __init__(self, settings: Mapping[str, str], classes: Path | None = None) -> None:
         super().__init__(1, settings={"flushInterval": "300", **settings})
@@ -69,7 +69,7 @@ class Layout(Bookies):
         return self._bookies[0].pid
 
     def write(self, ledgers: int, entries: int, size: int, fill: int = 0) -> list[int]:
-        """Write ledgers of so many entries, with `fill` as most of their bytes; return their ids."""
+        """Write ledgers with this many entries that mostly consist of `fill` bytes. Returns their ids."""
         return [self._write_one(entries, size, fill) for _ in range(ledgers)]
 
     def delete(self, ledgers: Iterable[int]) -> None:
@@ -79,23 +79,24 @@ class Layout(Bookies):
             del self.written[ledger_id]
 
     def change(self, **settings: str) -> None:
-        """Start again with other settings."""
+        """Restart the bookie with other settings."""
         self.stop(0)
         self._settings = {**self._settings, **settings}
         self.start(0)
 
     def save(self, into: Path, *, serves: bool = True) -> None:
-        """Copy the disk of the killed bookie; then have it come up, and note what it serves.
+        """Copy the disk of the killed bookie, then start the bookie and record what it serves.
 
-        `serves` is false where the bookie does not come up on such a disk: what was written counts.
+        `serves` is False if the bookie can't start on such a disk. Then everything that was written is
+        recorded.
         """
         shutil.copytree(self.directories[0], into)
-        stated = self.written
+        served = self.written
         if serves:
             self.start(0)
-            stated = {ledger_id: _patiently(partial(self._served, ledger_id)) for ledger_id in self.written}
+            served = {ledger_id: _patiently(partial(self._served, ledger_id)) for ledger_id in self.written}
         document = {
-            "served": {str(ledger_id): list(map(digest, entries)) for ledger_id, entries in stated.items()},
+            "served": {str(ledger_id): list(map(digest, entries)) for ledger_id, entries in served.items()},
             "deleted": self.deleted,
         }
         (into / "served.json").write_text(json.dumps(document))
@@ -113,10 +114,10 @@ class Layout(Bookies):
 
 
 def reused(into: Path, classes: Path, *, old: int, new: int, fill: int, serves: bool) -> None:
-    """A journal that was used again: `old` and `new` are the sizes of entries before and after.
+    """Make a reused journal. `old` and `new` are the sizes of entries before and after the reuse.
 
-    All of the old ledgers are deleted. Records end on blocks of 512 bytes: with equal sizes an old record
-    begins right where the new ones end, else what is there are bytes `fill` out of one.
+    All old ledgers are deleted. Records end at blocks of 512 bytes. With equal sizes, an old record begins
+    exactly where the new ones end; with other sizes, there are `fill` bytes of an old record.
     """
     settings = {
         "journalReuseFiles": "true",
@@ -135,14 +136,14 @@ def reused(into: Path, classes: Path, *, old: int, new: int, fill: int, serves: 
             bookie.write(1, 60, new, fill)
             time.sleep(0.3)
         time.sleep(1)
-        # An odd number of blocks, unless all are of two.
+        # The number of blocks is odd, unless all records have two.
         bookie.write(1, 13, 333 if old != new else new, fill)
         bookie.kill(0)
         bookie.save(into, serves=serves)
 
 
 def per_ledger(into: Path) -> None:
-    """Shared logs, then one for each ledger; half of the ledgers are deleted and what is left rewritten."""
+    """Make shared logs, then one log per ledger. Half of the ledgers are deleted, the rest rewritten."""
     with Layout({**COLLECTING, "ledgerStorageClass": INTERLEAVED, "logSizeLimit": "60000"}) as bookie:
         ledgers = bookie.write(8, 60, 200)
         time.sleep(1)
@@ -158,9 +159,9 @@ def per_ledger(into: Path) -> None:
 
 
 def compacting(into: Path, suffix: str) -> None:
-    """Killed while there was a file with this suffix (`.compacting`, `.compacted`) of a compaction.
+    """Kill the bookie while a compaction file with this suffix exists (`.compacting` or `.compacted`).
 
-    The file may come and go unseen, so bookies are made until one was killed in time.
+    The file may come and go unnoticed, so bookies are created until one is killed in time.
     """
     for _ in range(ATTEMPTS - 1):
         with suppress(TimeoutError):
@@ -182,7 +183,7 @@ def _compacting(into: Path, suffix: str) -> None:
 
 
 def journal_format(into: Path, version: int) -> None:
-    """All is in the journal, which has this format."""
+    """Leave everything in the journal, which has this format."""
     settings = {
         "journalFormatVersionToWrite": str(version),
         "fileInfoFormatVersionToWrite": "1" if version > 5 else "0",
@@ -196,23 +197,23 @@ def journal_format(into: Path, version: int) -> None:
 
 
 def layouts(classes: Path | None) -> dict[str, Callable[[Path], None]]:
-    """Return what makes each layout; without `classes` (see `compile_provider`) no journals are reused."""
-    found: dict[str, Callable[[Path], None]] = {
+    """Map each layout to its function. Without `classes` (see `compile_provider`), no journal is reused."""
+    makers: dict[str, Callable[[Path], None]] = {
         "per-ledger": per_ledger,
         "compacting": partial(compacting, suffix=".compacting"),
         "compacted": partial(compacting, suffix=".compacted"),
     }
-    found |= {f"journal-v{version}": partial(journal_format, version=version) for version in (4, 5, 6)}
+    makers |= {f"journal-v{version}": partial(journal_format, version=version) for version in (4, 5, 6)}
     if classes is not None:
         again = partial(reused, classes=classes, old=900, fill=0xA7)
-        found["reused-aligned"] = partial(again, new=900, serves=True)
-        # A bookie does not come up where the bytes of a size are negative.
-        found["reused-within"] = partial(again, new=700, serves=False)
-    return found
+        makers["reused-aligned"] = partial(again, new=900, serves=True)
+        # A bookie can't start if the bytes of a size are negative.
+        makers["reused-within"] = partial(again, new=700, serves=False)
+    return makers
 
 
 def compile_provider(classes: Path) -> Path | None:
-    """Compile what lets a bookie use journal files again into `classes`; None without a compiler."""
+    """Compile the classes that let a bookie reuse journals to `classes`. Returns None without a compiler."""
     if shutil.which("javac") is None:
         return None
     source = classes / "Reusing.java"
@@ -223,13 +224,13 @@ def compile_provider(classes: Path) -> Path | None:
 
 
 def _kill_at(bookie: Layout, suffix: str) -> None:
-    """Kill the bookie while a file with this suffix has bytes: it is let run for moments and looked at."""
+    """Kill the bookie while a file with this suffix has content, by letting it run for short moments."""
     deadline = time.monotonic() + COMPACTION_SECONDS
     while not _has_bytes(bookie.current, suffix):
         if time.monotonic() > deadline:
             raise TimeoutError(f"no file with {suffix}")
         os.kill(bookie.pid, signal.SIGCONT)
-        # Slowly until a compaction begins, then in slices.
+        # The moments are long until a compaction begins, and short after that.
         begun = _has_bytes(bookie.current, ".compacting")
         time.sleep(0.0005 if begun else 0.002)
         if begun:
@@ -252,7 +253,7 @@ def _wait(ready: Callable[[], bool]) -> None:
 
 
 def _patiently(call: Callable[[], Any]) -> Any:
-    """Return what a call to BookKeeper's client says; it shuns a bookie for a while that was killed."""
+    """Return the result of a call to BookKeeper's client, which avoids a killed bookie for a while."""
     for _ in range(PATIENCE):
         try:
             return call()
@@ -262,7 +263,7 @@ def _patiently(call: Callable[[], Any]) -> Any:
 
 
 def main() -> None:
-    """Make the layouts that the command line names, or all."""
+    """Make the layouts that the command line names, or all of them."""
     directory, *names = sys.argv[1:]
     with tempfile.TemporaryDirectory() as classes:
         makers = layouts(compile_provider(Path(classes)))

@@ -1,14 +1,14 @@
-"""Bookies without Pulsar: a ZooKeeper and one, three or more bookies, from Pulsar's jars.
+"""Bookies without Pulsar: a ZooKeeper and one or more bookies, from Pulsar's jars.
 
     with Bookies(3) as bookies:
         written = bookies.call("tests.servers.ledgers:write", [b"one", b"two"], {"ensemble": 3})
-        open_store(bookies.store_url)          # zk://127.0.0.1:…; ledgers lie in /ledgers
-        bookies.directories[0]                 # a data directory: journal, entry logs, indexes
-        bookies.kill(1)                        # SIGKILL to the second; stop(1) in good order
-        bookies.start(1)                       # on the same data and port
+        open_store(bookies.store_url)              # zk://127.0.0.1:…; ledgers are in /ledgers
+        bookies.directories[0]                     # a data directory: journal, entry logs, indexes
+        bookies.kill(1)                            # SIGKILL to the second; stop(1) shuts it down
+        bookies.start(1)                           # on the same data and port
 
-`call` runs a function beside BookKeeper's own client (see `tests.servers.jvm`), with the metadata
-service's URI as its first argument. Everything is gone after the block.
+`call` runs a function with BookKeeper's own client (see `tests.servers.jvm`) and passes the metadata
+service's URI as the first argument. Everything is removed after the block.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Bookies(Servers):
     def __init__(
         self, count: int = 1, *, version: str = "4.2.4", settings: Mapping[str, str] | None = None
     ) -> None:
-        """Lay out directories and ports; nothing runs before `with`. NoJars, see `tests.servers.jars`."""
+        """Create directories and choose ports. Nothing runs before `with`. Raises NoJars."""
         self.version = version
         self.classpath = jars.classpath(version)
         self._scratch = tempfile.TemporaryDirectory(prefix="bookies-")
         self.directory = Path(self._scratch.name)
         self.directories = [self.directory / f"bookie{number}" for number in range(count)]
         self.ports = [free_port() for _ in range(count)]
-        # Brokers ask for sessions of half a minute.
+        # Brokers request sessions of half a minute.
         self.zookeeper = ZookeeperServer(self.directory / "zk", settings="maxSessionTimeout=40000")
         self._settings = {**SETTINGS, **(settings or {})}
         self._bookies: dict[int, Process] = {}
@@ -64,12 +64,12 @@ class Bookies(Servers):
 
     @property
     def store_url(self) -> str:
-        """The metadata store as pulsar-meta opens it."""
+        """The URL of the metadata store for pulsar-meta."""
         return f"zk://{self.zookeeper.address}"
 
     @property
     def metadata_service_uri(self) -> str:
-        """The metadata store as BookKeeper opens it."""
+        """The URI of the metadata store for BookKeeper."""
         return f"zk+hierarchical://{self.zookeeper.address}/ledgers"
 
     def addresses(self) -> list[str]:
@@ -77,7 +77,7 @@ class Bookies(Servers):
         return [f"127.0.0.1:{port}" for port in self.ports]
 
     def start(self, number: int) -> None:
-        """Start the bookie `number` (from 0) and return when it is registered; ServerFailed."""
+        """Start the bookie `number` (from 0) and return when it is registered. Raises ServerFailed."""
         command = ["java", *java_options(self.directory, "512m"), "-cp", self.classpath, BOOKIE, "--conf"]
         command.append(str(self._write_settings(number)))
         bookie = Process(command, log=self.directory / f"bookie{number}.log")
@@ -86,15 +86,15 @@ class Bookies(Servers):
         bookie.wait_until(lambda: self.call("tests.servers.ledgers:registered", address), START_SECONDS)
 
     def stop(self, number: int) -> None:
-        """Stop the bookie `number` in good order: it flushes."""
+        """Shut down the bookie `number`, which flushes its data."""
         self._bookies.pop(number).stop()
 
     def kill(self, number: int) -> None:
-        """SIGKILL to the bookie `number`."""
+        """Send SIGKILL to the bookie `number`."""
         self._bookies.pop(number).kill()
 
     def call(self, target: str, *arguments: object) -> Any:
-        """Run `module:function` beside BookKeeper's client: (metadata service's URI, *arguments)."""
+        """Run `module:function` with BookKeeper's client: (metadata service's URI, *arguments)."""
         if self._client is None:
             self._client = Jvm(self.version, heap="512m", log=self.directory / "client.log")
         return self._client.call(target, self.metadata_service_uri, *arguments)

@@ -1,9 +1,9 @@
 """Make a new capture: `python -m tests.servers.capture VERSION DIRECTORY [BOOKIES]`, see docs/captures.md.
 
-A standalone of VERSION is driven by real clients through four starts of the broker and stopped; its
-bytes and what it said of them are written to DIRECTORY in the form of the shipped captures. With one
-bookie it is started once more and killed before its bookie flushes: DIRECTORY-killed. Each run writes
-other bytes (ids, times, payloads of the clients).
+Real clients drive a standalone of VERSION through four starts of the broker. Then the standalone is stopped,
+and its data and what it reported are written to DIRECTORY in the form of the shipped captures. With one
+bookie, it is started once more and killed before its bookie flushes: DIRECTORY-killed. Each run writes other
+bytes, because ids, times and payloads differ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUCKETS: Final = {
     "delayedDeliveryMinIndexCountPerBucket": "50",
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": "20",
 }
-# No flush for ten minutes: what is written stays in the journal.
+# Without a flush for ten minutes, everything written stays in the journal.
 _NO_FLUSH: Final = {"flushInterval": "600000", "dbStorage_writeCacheMaxSizeMb": "64"}
 
 
@@ -59,7 +59,7 @@ def _compression(ledgers: str, cursors: str, over: int = 0, cursors_over: int = 
 
 
 class Driver:
-    """The cluster under way and its Java client; what the steps do to it."""
+    """The running cluster and its Java client, with the actions of the steps."""
 
     def __init__(self, pulsar: PulsarStandalone, java: Jvm) -> None:
         self.pulsar, self.java = pulsar, java
@@ -68,7 +68,7 @@ class Driver:
     def produce(
         self, name: str, count: int, subscriptions: tuple[str, ...] = ("keep",), **options: Any
     ) -> None:
-        """Publish `count` random messages to a topic, with subscriptions that keep its ledgers."""
+        """Publish `count` random messages to a topic with subscriptions that keep its ledgers."""
         topic = name if "://" in name else f"{DEFAULT}/{name}"
         for subscription in subscriptions:
             self.call("subscribe", topic, subscription)
@@ -77,7 +77,7 @@ class Driver:
     def acknowledge(
         self, name: str, subscription: str, total: int, places: list[int], **options: Any
     ) -> None:
-        """Acknowledge the messages at these places of the next `total`."""
+        """Acknowledge the messages at these places among the next `total`."""
         self.call("acknowledge", f"{DEFAULT}/{name}", subscription, total, places, options)
 
     def call(self, function: str, *arguments: object) -> Any:
@@ -98,16 +98,17 @@ class Driver:
 
 
 def without_broker_metadata(driver: Driver) -> None:
-    """Step 1: no broker metadata, nothing compressed."""
+    """Step 1: no broker metadata, no compression."""
     driver.produce("late-index", 300, batch=10)
     driver.produce("plain-old", 120, ("s1",))
 
 
 def everything(driver: Driver) -> None:
-    """Step 2: broker metadata; ledgers LZ4, cursors ZSTD, no thresholds."""
+    """Step 2: broker metadata, ledgers LZ4, cursors ZSTD, no thresholds."""
     driver.produce("late-index", 300, batch=10)
     driver.produce("orders", 1000, ("batch-idx",), batch=20, compression="lz4")
-    # A whole entry at last: else 4.2.4 does not write the parts of batches (apache/pulsar#26498).
+    # A complete entry comes last. Otherwise 4.2.4 does not write partly acknowledged batches
+    # (apache/pulsar#26498).
     driver.acknowledge("orders", "batch-idx", 200, [*range(0, 180, 3), *range(180, 200)])
     _schema_and_delays(driver)
     driver.produce("plain", 230)
@@ -116,7 +117,8 @@ def everything(driver: Driver) -> None:
         driver.produce(f"codec-{codec}", 20, compression=codec)
     _other_clients(driver)
     driver.produce("chunked", 12, chunk=100)
-    # No slash here: 4.0.7 takes "TOPIC-SUBSCRIPTION" for a topic's name and never answers, see `marks`.
+    # The name has no slash, because 4.0.7 takes "TOPIC-SUBSCRIPTION" for a topic's name and never answers;
+    # see `marks`.
     driver.produce("we ird:näme", 46, ("odd name with %2F & ü",), batch=4)
     _odd_places(driver)
     for how in ("commit", "abort", "commit"):
@@ -140,9 +142,9 @@ def crash(driver: Driver) -> None:
     driver.produce("orders", 200, batch=20, compression="zstd")
     if release(driver.pulsar.version) >= (3, 0):
         _delayed(driver, "delayed-buckets", 400)
-    # Not on `marks`: 4.2.4 cannot load a compressed cursor with properties any more, nor its topic.
+    # Not on `marks`, because 4.2.4 could no longer load a compressed cursor with properties, nor its topic.
     driver.acknowledge("fanout", "fan-001", 300, list(range(1, 300, 2)))
-    # A second and more after the last write: the bookie flushes every second.
+    # Wait more than a second after the last write, because the bookie flushes every second.
     time.sleep(4)
 
 
@@ -155,7 +157,7 @@ def last(driver: Driver) -> None:
 
 
 def last_words(driver: Driver) -> None:
-    """The start after the last step: killed before the bookie flushes, so all of it is in its journal."""
+    """The start after the last step, killed before the bookie flushes, so all data is in the journal."""
     driver.produce("last-words", 550, batch=10)
     driver.produce("orders", 50, batch=10)
 
@@ -169,7 +171,7 @@ STEPS: Final[list[tuple[dict[str, str], Callable[[Driver], None]]]] = [
 
 
 def _schema_and_delays(driver: Driver) -> None:
-    """A topic with a schema, one with properties, and one whose messages are to be delivered in a year."""
+    """Make a topic with a schema, one with properties, and one with messages that are delayed for a year."""
     texts = [{"payload": f"text {number} ü".encode()} for number in range(30)]
     driver.call("subscribe", f"{DEFAULT}/strings", "keep")
     driver.call("produce", f"{DEFAULT}/strings", texts, {"schema": "STRING"})
@@ -186,7 +188,7 @@ def _delayed(driver: Driver, name: str, count: int) -> None:
 
 
 def _ledger_properties(driver: Driver) -> None:
-    """Properties through Pulsar's own API (PIP-404, 4.2 on), on `orders`: its index and others."""
+    """Set ledger properties on `orders` with Pulsar's own API (PIP-404, since 4.2)."""
     topic = f"{DEFAULT}/orders"
     ledgers = [ledger["ledgerId"] for ledger in driver.admin("GET", "orders", "/internalStats")["ledgers"]]
     for ledger, key, value in (
@@ -214,7 +216,7 @@ def _other_clients(driver: Driver) -> None:
 
 
 def _odd_places(driver: Driver) -> None:
-    """Partitions, other namespaces, a topic without messages, one whose ledgers are all trimmed."""
+    """Make partitions, other namespaces, a topic without messages, and one whose ledgers are all trimmed."""
     driver.pulsar.admin("PUT", "persistent/public/default/parted/partitions", 3)
     for number in range(3):
         driver.produce(f"parted-partition-{number}", 50 + 30 * number, batch=10)
@@ -237,7 +239,7 @@ def _compact(driver: Driver) -> None:
 
 
 def _marks(driver: Driver) -> None:
-    """A subscription for each way in which a cursor can stand."""
+    """Make a subscription for each form of a cursor's position."""
     total = 1000
     topic, properties = f"{DEFAULT}/marks", {"owner": "team a", "ü": "ß", "empty": ""}
     for name in ("holes", "half", "cumulative", "untouched", "done", "first-open", "odd/name with %2F & ü"):
@@ -254,7 +256,7 @@ def _marks(driver: Driver) -> None:
 
 
 def make(version: str, directory: Path, bookies: int = 1) -> None:
-    """Run the steps and write the capture, and with one bookie the killed one; FileExistsError."""
+    """Run the steps and write the capture (and with one bookie the killed one). Raises FileExistsError."""
     directory.mkdir(parents=True, exist_ok=True)
     killed = directory.with_name(f"{directory.name}-killed")
     if any(directory.iterdir()) or killed.exists():
@@ -272,15 +274,15 @@ def make(version: str, directory: Path, bookies: int = 1) -> None:
     finally:
         pulsar.close()
     if not pulsar.uses_zookeeper:
-        _tell_after_revert(version, directory, fixed)
+        _add_truth_after_revert(version, directory, fixed)
         if bookies == 1:
             _kill_after_last_words(version, directory, killed, fixed)
 
 
-def _tell_after_revert(version: str, directory: Path, fixed: dict[str, str]) -> None:
-    """Write the truth of the topics that could not be loaded, once no cursor is compressed any more."""
-    stated = json.loads((directory / "truth.json").read_text())
-    lost = [name for name, topic in stated.items() if isinstance(topic["internalStats"], str)]
+def _add_truth_after_revert(version: str, directory: Path, fixed: dict[str, str]) -> None:
+    """Add the truth of the topics that could not be loaded, after removing compression from all cursors."""
+    topics = json.loads((directory / "truth.json").read_text())
+    lost = [name for name, topic in topics.items() if isinstance(topic["internalStats"], str)]
     if not lost:
         return
     pulsar = PulsarStandalone(version, data=directory, settings=fixed)
@@ -291,14 +293,14 @@ def _tell_after_revert(version: str, directory: Path, fixed: dict[str, str]) -> 
         [*command, "--compression", "none", "--yes", "--store", store], env=environment, check=True
     )
     with pulsar:
-        again = _told(pulsar)
+        again = _truth(pulsar)
     cured = {name: again[name] for name in lost}
     write_json(directory / "truth-after-revert.json", cured)
     print(f"{version}: loads again with plain cursors: {', '.join(lost)}", flush=True)
 
 
 def _kill_after_last_words(version: str, directory: Path, killed: Path, fixed: dict[str, str]) -> None:
-    """Start the capture once more, write and kill; the truth is what the next start reads."""
+    """Start the capture once more, write and kill it. The next start provides the truth."""
     with PulsarStandalone(version, data=directory, settings={**fixed, **STEPS[-1][0], **_NO_FLUSH}) as pulsar:
         with Jvm(version, heap="1g") as java:
             last_words(Driver(pulsar, java))
@@ -306,7 +308,7 @@ def _kill_after_last_words(version: str, directory: Path, killed: Path, fixed: d
         pulsar.save_data(killed)
         write_metadata(killed / "metadata.ndjson", dump(pulsar))
         pulsar.start()
-        write_json(killed / "truth.json", _told(pulsar))
+        write_json(killed / "truth.json", _truth(pulsar))
     print(f"{version}: killed after its last words", flush=True)
 
 
@@ -316,8 +318,8 @@ def _run_step(pulsar: PulsarStandalone, number: int, step: Callable[[Driver], No
         step(Driver(pulsar, java))
         java.call(f"{JAVA}:close")
     if number == len(STEPS):
-        write_json(directory / "truth.json", _told(pulsar))
-    # Before 2.11 the metadata is in ZooKeeper, which is in the same process.
+        write_json(directory / "truth.json", _truth(pulsar))
+    # Before 2.11, the metadata is in a ZooKeeper in the same process.
     values = dump(pulsar) if pulsar.uses_zookeeper else None
     pulsar.kill() if step is crash else pulsar.stop()
     suffix = "" if number == len(STEPS) else f"-after-step-{number}" + ("-killed" if step is crash else "")
@@ -325,15 +327,15 @@ def _run_step(pulsar: PulsarStandalone, number: int, step: Callable[[Driver], No
     print(f"{pulsar.version}: step {number} of {len(STEPS)} done", flush=True)
 
 
-def _told(pulsar: PulsarStandalone) -> dict[str, Any]:
+def _truth(pulsar: PulsarStandalone) -> dict[str, Any]:
     with Jvm(pulsar.version, heap="1g") as java:
-        stated = truth.stated(pulsar, java)
+        topics = truth.truth_of_topics(pulsar, java)
         java.call(f"{JAVA}:close")
-    return stated
+    return topics
 
 
 def write_json(file: Path, value: object) -> None:
-    """Write the truth of a capture."""
+    """Write a JSON file of a capture."""
     file.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
@@ -346,7 +348,7 @@ def write_metadata(file: Path, values: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Make the capture that the command line asks for."""
+    """Make the capture."""
     version, directory, *bookies = sys.argv[1:]
     make(version, Path(directory), *map(int, bookies))
 

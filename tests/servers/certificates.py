@@ -1,4 +1,4 @@
-"""A certificate authority for a test, certificates for a server on 127.0.0.1 and a client (openssl)."""
+"""A test certificate authority with certificates for a server on 127.0.0.1 and for a client (by openssl)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files."""
+    """Paths of PEM files."""
 
     authority: Path
     server: Path
@@ -19,7 +19,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Make the files in `directory`; they are good for a day."""
+    """Create the files in `directory`. They are valid for a day."""
     directory.mkdir(parents=True, exist_ok=True)
     authority, authority_key = directory / "ca.pem", directory / "ca.key"
     _openssl(

@@ -1,9 +1,8 @@
-"""Archives of the classes that Spark's and ZooKeeper's Java load: with them they start in half the time.
+"""Archives of the classes that the Java of Spark and ZooKeeper loads, which halve the time of their start.
 
     python -m tests.servers.class_archives
 
-They are made once a virtual environment. Java maps their classes, already verified, instead of reading them
-from jars (JEP 350); where an archive is not there or does not fit, Java reads the jars.
+They are made once per virtual environment. Java maps the verified classes from them instead of reading jars.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ WRITTEN_SECONDS: Final = 120.0
 
 
 def of_spark(unfinished: Path) -> None:
-    """Archive what a session, a few jobs and a query load, when its Java ends by itself."""
+    """Archive the classes that a session, a few jobs and a query load. Java writes them when it exits."""
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join((*java.BRIEF, f"-XX:ArchiveClassesAtExit={unfinished}"))
     with spark_session(SparkSettings("local[1]")) as session:
         work(session)
@@ -42,7 +41,7 @@ def of_spark(unfinished: Path) -> None:
 
 
 def work(session: SparkSession) -> None:
-    """Have Spark load what most of the tests use."""
+    """Make Spark load the classes that most tests use."""
     assert session.sparkContext.parallelize([1, 2], 2).map(lambda value: value).sum() == 3
     rows = session.createDataFrame([(1, "a", b"b"), (2, "c", None)], "number long, text string, data binary")
     assert rows.where("number > 1 and data is null").groupBy("text").count().orderBy("text").collect()
@@ -53,23 +52,23 @@ def work(session: SparkSession) -> None:
 
 
 def end_java(session: SparkSession) -> None:
-    """Stop Spark and have its Java exit, which is when it writes the archive."""
+    """Stop Spark and let its Java exit, which writes the archive."""
     exits = session.sparkContext._jvm
     assert exits is not None
     session.stop()
-    # It ends before it answers.
+    # Java exits before it answers.
     with suppress(Exception):
         exits.java.lang.System.exit(0)
 
 
 def of_zookeeper(unfinished: Path) -> None:
-    """Archive what a server loads that is written to and read, when it is asked to end."""
+    """Archive the classes that a server loads for writes and reads. Java writes the archive when it exits."""
     with tempfile.TemporaryDirectory() as folder:
         server = ZookeeperServer(Path(folder), java_options=(f"-XX:ArchiveClassesAtExit={unfinished}",))
         with server:
             with open_store(f"zk://{server.address}", read_only=False) as store:
                 store.put("/a/b", b"x", ABSENT)
-                assert b"x" in [held.value for held in store.scan("/a")]
+                assert b"x" in [record.value for record in store.scan("/a")]
                 store.delete("/a/b", store.read("/a/b").version)
             server.stop()
 
@@ -78,7 +77,7 @@ MAKERS: Final = {"spark": of_spark, "zookeeper": of_zookeeper}
 
 
 def make(name: str) -> None:
-    """Make one archive; it has its name once it is whole."""
+    """Make one archive. It gets its name when it is complete."""
     unfinished = java.archive(name).with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     MAKERS[name](unfinished)
@@ -86,7 +85,7 @@ def make(name: str) -> None:
 
 
 def main() -> None:
-    """Make the archives that are not there; say why where one cannot be made."""
+    """Make the missing archives, and report why one can't be made."""
     if java.why_not():
         return
     for name in MAKERS:

@@ -1,4 +1,4 @@
-"""Runs inside a JVM of Pulsar (see `tests.servers.jvm`): producers whose clocks disagree."""
+"""Producers with different clocks in a JVM of Pulsar (see `tests.servers.jvm`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jpype import JArray, JByte, JClass
 def publish(
     service_url: str, topic: str, offsets: list[int], rounds: int, pause: float
 ) -> list[tuple[int, int]]:
-    """Publish `rounds` messages of each producer in turn; its clock is `offset` milliseconds off.
+    """Publish `rounds` messages of each producer in turn. A producer's clock is off by `offset` milliseconds.
 
-    Returns the positions in the order of publishing, `pause` seconds lie between two messages.
+    Returns the positions in the order of publishing. There are `pause` seconds between two messages.
     """
     clock = JClass("java.time.Clock")
     duration = JClass("java.time.Duration")

@@ -1,13 +1,13 @@
-"""Two brokers (or more) over one ZooKeeper and one bookie, with lookup properties (PIP-368).
+"""Two or more brokers with one ZooKeeper and one bookie, with lookup properties (PIP-368).
 
     with Cluster(racks=["A", "B"]) as cluster:
         cluster.brokers[0].service_url, cluster.brokers[0].admin_url, cluster.brokers[0].name
-        cluster.store_url                       # zk://127.0.0.1:…
+        cluster.store_url                          # zk://127.0.0.1:…
         cluster.brokers[0].admin("GET", "brokers/cluster")
         cluster.stop(1); cluster.start(1)
 
-Each is started with `PulsarBrokerStarter` and ExtensibleLoadManagerImpl, and publishes its rack as
-the lookup property `lookup.rack`. Everything is gone after the block.
+Each broker is started with `PulsarBrokerStarter` and ExtensibleLoadManagerImpl, and publishes its rack as the
+lookup property `lookup.rack`. Everything is removed after the block.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where one broker of the cluster listens, and what it calls itself."""
+    """The addresses and the name of a broker in the cluster."""
 
     rack: str
     broker_port: int
@@ -55,7 +55,7 @@ class Broker:
 
     @property
     def name(self) -> str:
-        """Its id in the metadata store."""
+        """The broker's id in the metadata store."""
         return f"127.0.0.1:{self.web_port}"
 
     @property
@@ -67,12 +67,12 @@ class Broker:
         return f"http://127.0.0.1:{self.web_port}"
 
     def admin(self, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
-        """Ask `/admin/v2/PATH` of this broker, as `tests.servers.admin.ask`."""
+        """Send a request to `/admin/v2/PATH` of this broker, as `tests.servers.admin.ask` does."""
         return admin.ask(self.admin_url, method, path, body, seconds=seconds)
 
 
 class Cluster(Servers):
-    """A broker for each of `racks` over one ZooKeeper and one bookie; see the module."""
+    """A broker for each of `racks`, with one ZooKeeper and one bookie; see the module."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class Cluster(Servers):
         settings: Mapping[str, str] | None = None,
         inside: str | None = None,
     ) -> None:
-        """Choose ports; nothing runs before `with`. NoJars, see `tests.servers.jars`.
+        """Choose ports. Nothing runs before `with`. Raises NoJars, see `tests.servers.jars`.
 
-        `inside`: `module:function`, run in each broker's JVM before the broker starts there, where `call`
-        reaches it then; the function returns further settings.
+        `inside` is a `module:function` that runs in each broker's JVM before the broker starts there, so that
+        `call` can reach the broker. The function returns additional settings.
         """
         self._bookies = Bookies(1, version=version)
         self.brokers = [Broker(rack, free_port(), free_port()) for rack in racks]
@@ -95,12 +95,12 @@ class Cluster(Servers):
 
     @property
     def store_url(self) -> str:
-        """The metadata store as pulsar-meta opens it."""
+        """The URL of the metadata store for pulsar-meta."""
         return self._bookies.store_url
 
     @property
     def _store(self) -> str:
-        """The metadata store as brokers open it."""
+        """The URL of the metadata store for brokers."""
         return f"zk:{self._bookies.zookeeper.address}"
 
     @property
@@ -112,7 +112,7 @@ class Cluster(Servers):
         return self._bookies.directories
 
     def start(self, number: int) -> None:
-        """Start the broker `number` (from 0) and return when it is ready; ServerFailed."""
+        """Start the broker `number` (from 0) and return when it is ready. Raises ServerFailed."""
         broker, log = self.brokers[number], self.directory / f"broker{number}.log"
         if self._inside is not None:
             jvm = self._processes[number] = Jvm(self._bookies.version, heap="512m", log=log)
@@ -126,25 +126,25 @@ class Cluster(Servers):
         process.wait_until(lambda: _ready(broker), START_SECONDS)
 
     def call(self, number: int, target: str, *arguments: object) -> Any:
-        """Run `module:function` beside the broker `number` (only with `inside`), see `tests.servers.jvm`."""
+        """Run `module:function` in the JVM of broker `number` (only with `inside`); see `jvm`."""
         jvm = self._processes[number]
         if not isinstance(jvm, Jvm):
             raise ServerFailed("the cluster was not started with inside=…")
         return jvm.call(target, *arguments)
 
     def stop(self, number: int) -> None:
-        """Stop the broker `number` in good order: it unloads its bundles."""
+        """Shut down the broker `number`, which unloads its bundles."""
         process = self._processes.pop(number)
         if isinstance(process, Jvm):
             process.call("tests.servers.inside:stop_broker")
         process.stop()
 
     def kill(self, number: int) -> None:
-        """SIGKILL to the broker `number`."""
+        """Send SIGKILL to the broker `number`."""
         self._processes.pop(number).kill()
 
     def store_values(self, parent: str) -> dict[str, bytes]:
-        """Return the values right below a path by their names, read with ZooKeeper's own protocol (kazoo)."""
+        """Return the values of a path's children by name, read with another ZooKeeper client (kazoo)."""
         from kazoo.client import KazooClient
 
         client = KazooClient(self.store_url.removeprefix("zk://"))
@@ -156,7 +156,7 @@ class Cluster(Servers):
             client.close()
 
     def log_of(self, number: int) -> str:
-        """Return what the broker `number` has logged so far."""
+        """Return the log of broker `number`."""
         return (self.directory / f"broker{number}.log").read_text(errors="replace")
 
     def close(self) -> None:

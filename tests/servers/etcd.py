@@ -12,7 +12,7 @@ from tests.servers.restartable import RestartableServer
 
 
 class EtcdServer(RestartableServer):
-    """One member on a free loopback port; with `tls` = (certificate, key) it speaks TLS only."""
+    """One member on a free loopback port. With `tls` = (certificate, key), it accepts only TLS."""
 
     name = "etcd"
 
@@ -48,5 +48,5 @@ class EtcdServer(RestartableServer):
 
 
 def why_not() -> str | None:
-    """Return why no server can be started here, None where one can."""
+    """Return why no server can be started here, or None if one can."""
     return None if shutil.which("etcd") else "no `etcd` here: apt-get install etcd-server"

@@ -1,4 +1,4 @@
-"""What runs inside a JVM of Pulsar (see `tests.servers.jvm`): the broker's own objects are at hand."""
+"""Functions that run in a JVM of Pulsar (see `tests.servers.jvm`) and can use the broker's objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _broker: Any = None
 
 
 def start_standalone(arguments: list[str]) -> None:
-    """Start a PulsarStandaloneStarter in this process; returns when the broker is up."""
+    """Start a PulsarStandaloneStarter in this process. Returns when the broker is up."""
     global _standalone
     starter = JClass("org.apache.pulsar.PulsarStandaloneStarter")
     _standalone = starter(JArray(JString)(arguments))
@@ -26,7 +26,7 @@ def stop_standalone() -> None:
 
 
 def start_broker(settings: str) -> None:
-    """Start a broker of a cluster with this broker.conf; returns when it is up."""
+    """Start a broker of a cluster with this broker.conf. Returns when it is up."""
     global _broker
     loader = JClass("org.apache.pulsar.common.configuration.PulsarConfigurationLoader")
     configuration = loader.create(settings, JClass("org.apache.pulsar.broker.ServiceConfiguration").class_)
@@ -35,7 +35,7 @@ def start_broker(settings: str) -> None:
 
 
 def stop_broker() -> None:
-    """Close the broker: it unloads its bundles."""
+    """Close the broker, which unloads its bundles."""
     _broker.close()
 
 
@@ -49,25 +49,25 @@ def broker() -> Any:
 
 
 def managed_ledger(topic: str) -> Any:
-    """Return the ManagedLedgerImpl of a topic, which is loaded for it."""
-    found = broker().getBrokerService().getTopic(topic, True).get().get()
-    return found.getManagedLedger()
+    """Load a topic and return its ManagedLedgerImpl."""
+    loaded = broker().getBrokerService().getTopic(topic, True).get().get()
+    return loaded.getManagedLedger()
 
 
 def add_ledger_property(topic: str, ledger: int, key: str, value: str) -> None:
-    """Pulsar's own asyncAddLedgerProperty (4.2 on), done when this returns."""
+    """Call Pulsar's asyncAddLedgerProperty (since 4.2) and wait for it."""
     managed_ledger(topic).asyncAddLedgerProperty(ledger, key, value).get()
 
 
 def remove_ledger_property(topic: str, ledger: int, key: str) -> None:
-    """Pulsar's own asyncRemoveLedgerProperty (4.2 on), done when this returns."""
+    """Call Pulsar's asyncRemoveLedgerProperty (since 4.2) and wait for it."""
     managed_ledger(topic).asyncRemoveLedgerProperty(ledger, key).get()
 
 
 def batch_acks(topic: str, subscription: str) -> dict[str, list[int]]:
-    """Return the words of the bit set of each batch that a loaded cursor has acknowledged in part.
+    """Map `ledger:entry` of each batch that a loaded cursor acknowledged in part to the words of its bit set.
 
-    By `ledger:entry`; a set bit is an index that is still to be acknowledged.
+    A set bit is an index that is still to be acknowledged.
     """
     for cursor in managed_ledger(topic).getCursors():
         if str(cursor.getName()) == subscription:
@@ -75,8 +75,12 @@ def batch_acks(topic: str, subscription: str) -> dict[str, list[int]]:
                 "batchDeletedIndexes"
             )
             field.setAccessible(True)
-            held = field.get(cursor)
-            return {} if held is None else {_place(one): _words(held.get(one)) for one in held.keySet()}
+            batches = field.get(cursor)
+            return (
+                {}
+                if batches is None
+                else {_place(position): _words(batches.get(position)) for position in batches.keySet()}
+            )
     raise KeyError(subscription)
 
 
@@ -95,7 +99,7 @@ def init_cluster(uri: str, options: dict[str, str]) -> None:
 
 
 def put_in_rocksdb(directory: str, payloads: dict[str, bytes]) -> None:
-    """Replace what is behind the header of values in a standalone's database; no header moves."""
+    """Replace the payloads of values in a standalone's database, and keep their headers."""
     with _database(directory) as database:
         for path, payload in payloads.items():
             old = bytes(database.get(_java_bytes(path.encode())))
@@ -103,11 +107,11 @@ def put_in_rocksdb(directory: str, payloads: dict[str, bytes]) -> None:
 
 
 def forget_bookies(directory: str) -> None:
-    """Remove what says in a stopped standalone's database that its bookies run.
+    """Remove the registrations of bookies from a stopped standalone's database.
 
-    One that was killed leaves it. The next run removes it while it registers its own, and may take the late
-    notice of that for the loss of its own: then it registers and removes itself for ever, and now and then no
-    ledger can be created (apache/pulsar#17759; four of thirty starts on a busy machine).
+    A killed bookie leaves its registration. The next run removes it while it registers its own bookies, and
+    may take the late notification for the loss of its own. Then it registers and removes itself endlessly,
+    and sometimes no ledger can be created (apache/pulsar#17759; 4 of 30 starts on a busy machine).
     """
     below = b"/ledgers/available/"
     with _database(directory) as database:
@@ -117,14 +121,14 @@ def forget_bookies(directory: str) -> None:
 
 
 def dump_rocksdb(directory: str) -> list[tuple[str, bytes]]:
-    """Return the keys and whole values of a standalone's stopped database, in order."""
+    """Return the keys and values of a stopped standalone's database, in order."""
     with _database(directory, read_only=True) as database:
         return [(key.decode(errors="replace"), value) for key, value in _values(database)]
 
 
 @contextmanager
 def _database(directory: str, *, read_only: bool = False) -> Iterator[Any]:
-    """Give a stopped standalone's database."""
+    """Open a stopped standalone's database."""
     rocksdb = JClass("org.rocksdb.RocksDB")
     rocksdb.loadLibrary()
     database = rocksdb.openReadOnly(directory) if read_only else rocksdb.open(directory)
@@ -135,7 +139,7 @@ def _database(directory: str, *, read_only: bool = False) -> Iterator[Any]:
 
 
 def _values(database: Any) -> Iterator[tuple[bytes, bytes]]:
-    """Yield every key and value, in order, as of now."""
+    """Yield every key and value, in order, from a consistent view."""
     entries = database.newIterator()
     entries.seekToFirst()
     while entries.isValid():

@@ -1,4 +1,4 @@
-"""What a broker of Pulsar 5 itself says of its scalable topics, run beside it (`PulsarStandalone.call`)."""
+"""What a broker of Pulsar 5 reports about its scalable topics, in its own JVM (`PulsarStandalone.call`)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tests.servers.inside import broker
 
 
 def records() -> dict[str, dict[str, Any]]:
-    """Return of each scalable topic its record, and the names of its segments by their ids."""
+    """Map each scalable topic to its record and to the names of its segments by id."""
     resources = broker().getPulsarResources().getScalableTopicResources()
-    found = {}
+    topics = {}
     for namespace in (
         broker().getPulsarResources().getNamespaceResources().listNamespacesAsync("public").get()
     ):
         name = JClass("org.apache.pulsar.common.naming.NamespaceName").get("public", namespace)
         for topic in resources.listScalableTopicsAsync(name).get():
             parsed = JClass("org.apache.pulsar.common.naming.TopicName").get(topic)
-            # Some of what is listed has no record: the load of a segment under a name that is encoded twice.
+            # Some listed topics have no record, because the load of a segment encodes a name twice.
             record = resources.getScalableTopicMetadataAsync(parsed).get().orElse(None)
             if record is not None:
-                found[str(topic)] = {"record": _plain(record), "segments": _segments(parsed, record)}
-    return found
+                topics[str(topic)] = {"record": _plain(record), "segments": _segments(parsed, record)}
+    return topics
 
 
 def internals(topic: str) -> dict[str, Any]:
-    """Return the internal stats of a topic, which is loaded for it."""
+    """Load a topic and return its internal stats."""
     loaded = broker().getBrokerService().getTopic(topic, False).get().get()
     return {
         "path": str(loaded.getManagedLedger().getName()),
@@ -37,7 +37,7 @@ def internals(topic: str) -> dict[str, Any]:
 
 
 def prune(topic: str) -> None:
-    """Have the controller of a scalable topic remove its sealed segments that nobody needs, as in time."""
+    """Let the controller of a scalable topic remove its sealed segments that are no longer needed."""
     name = JClass("org.apache.pulsar.common.naming.TopicName").get(topic)
     controller = broker().getBrokerService().getScalableTopicService().getOrCreateController(name).get()
     tick = controller.getClass().getDeclaredMethod("runGcTickAsync")
@@ -60,6 +60,6 @@ def _plain(value: Any) -> Any:
 
 
 def create(topic: str, segments: int) -> None:
-    """Create a scalable topic by the broker's own service: the REST call of 5.0.0-M1 keeps a name encoded."""
+    """Create a scalable topic with the broker's service, as 5.0.0-M1's REST call keeps a name encoded."""
     name = JClass("org.apache.pulsar.common.naming.TopicName").get(topic)
     broker().getBrokerService().getScalableTopicService().createScalableTopic(name, segments).get()

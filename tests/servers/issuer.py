@@ -1,4 +1,4 @@
-"""An OpenID issuer on a free loopback port: it publishes its key and signs tokens (openssl, RS256)."""
+"""An OpenID issuer on a free loopback port that publishes its key and signs tokens (openssl, RS256)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers.processes import Servers
 
 
 class Issuer(Servers):
-    """Serves its discovery document and key until the end of its `with`."""
+    """Serves its discovery document and its key until the end of the `with` block."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ class Issuer(Servers):
         }
 
     def token(self, subject: str, *, audience: str) -> str:
-        """Return a token that is good for an hour."""
+        """Return a token that is valid for an hour."""
         claims = {"iss": self.url, "sub": subject, "aud": audience, "exp": int(time.time()) + 3600}
         parts = ({"alg": "RS256", "kid": "1", "typ": "JWT"}, claims)
         signed = ".".join(_base64(json.dumps(part).encode()) for part in parts)

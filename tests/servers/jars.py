@@ -1,10 +1,9 @@
 """The jars of a published Pulsar version, resolved once by Maven and kept outside the tree.
 
-`resolve("4.2.4")` returns a directory with the about 330 jars that `pulsar-broker` needs at run time
-(BookKeeper, ZooKeeper and the Java clients are among them), from 5.0 on also the client for scalable
-topics. It lies in the user's cache directory (`$XDG_CACHE_HOME/pulsar-meta/jars/VERSION`), so the minutes
-are spent once a machine. NoJars says why there are none. `python -m tests.servers.jars VERSION…` resolves
-beforehand.
+`resolve("4.2.4")` returns a directory with the roughly 330 jars that `pulsar-broker` needs at run time,
+including BookKeeper, ZooKeeper and the Java clients, and since 5.0 also the client for scalable topics. It is
+in the user's cache directory (`$XDG_CACHE_HOME/pulsar-meta/jars/VERSION`), so the download happens once per
+machine. NoJars explains why there are none. `python -m tests.servers.jars VERSION…` resolves jars beforehand.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from xml.etree import ElementTree
 RESOLVE_SECONDS: Final = 1500
 COPY_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
-# Pulsar 5 is built with Gradle and its poms pin nothing; these are the versions it was built against.
+# Pulsar 5 is built with Gradle, and its POMs pin no versions. It was built against these.
 _GRADLE_BOMS: Final = (
     ("com.fasterxml.jackson", "jackson-bom", "2.21.3"),
     ("io.netty", "netty-bom", "4.2.15.Final"),
@@ -54,17 +53,17 @@ _SETTINGS: Final = """<settings><mirrors><mirror>
 
 
 class NoJars(Exception):
-    """The jars of a version cannot be had here; the message says why and what would help."""
+    """The jars of a version are not available. The message says why and what would help."""
 
 
 def cache_directory() -> Path:
-    """Return where the jars of all versions are kept."""
+    """Return the cache directory for the jars of all versions."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "pulsar-meta" / "jars"
 
 
 def resolve(version: str) -> Path:
-    """Return the directory with the jars of `version`, asking Maven the first time; else NoJars."""
+    """Return the directory with the jars of `version`, resolved by Maven at the first call. Raises NoJars."""
     if not re.fullmatch(r"[0-9][0-9A-Za-z.-]*", version):
         raise NoJars(f"{version!r} is no version of Pulsar")
     home = _home(version)
@@ -74,14 +73,14 @@ def resolve(version: str) -> Path:
         raise NoJars("java is not installed (Pulsar needs a JDK or JRE 17, Debian: openjdk-17-jre-headless)")
     if shutil.which("mvn") is None:
         raise NoJars(f"Maven is not installed and {home} does not exist (Debian: apt-get install maven)")
-    with _only_one(home):
+    with _exclusive(home):
         if not home.is_dir():
             _resolve_into(home, version)
     return home
 
 
 def _home(version: str) -> Path:
-    """Return where the jars of a version lie; those of 5.0 without its client, once kept, lie beside."""
+    """Return the directory of a version's jars. Older 5.0 jars without the client are elsewhere."""
     return cache_directory() / "+".join([version, *_artifacts(version)[1:]])
 
 
@@ -94,12 +93,12 @@ def _major(version: str) -> int:
 
 
 def classpath(version: str) -> str:
-    """Return the class path of `version` as `java -cp` takes it."""
+    """Return the class path of `version` for `java -cp`."""
     return f"{resolve(version)}/*"
 
 
 @contextmanager
-def _only_one(home: Path) -> Iterator[None]:
+def _exclusive(home: Path) -> Iterator[None]:
     home.parent.mkdir(parents=True, exist_ok=True)
     with (home.parent / f".{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -130,9 +129,9 @@ def _pom(version: str) -> str:
 
 
 def _settings(project: Path) -> list[str]:
-    """Mirror everything to Maven's own default, since some poms name repositories that are gone.
+    """Mirror all repositories to Maven's default, because some POMs name repositories that are gone.
 
-    Whoever has a settings file has chosen their repositories: then it is left alone.
+    A user's own settings file is left alone, because it chooses the repositories.
     """
     if (Path.home() / ".m2" / "settings.xml").exists():
         return []
@@ -145,9 +144,9 @@ def _settings(project: Path) -> list[str]:
 
 
 def _default_repository() -> str | None:
-    """Return the URL of the repository that Maven's super POM names, read from Maven itself."""
-    stated = subprocess.run(["mvn", "-B", "-v"], capture_output=True, text=True, timeout=60).stdout
-    home = re.search(r"^Maven home: (.+)$", stated, re.MULTILINE)
+    """Return the URL of the repository in Maven's super POM, read from Maven itself."""
+    version_text = subprocess.run(["mvn", "-B", "-v"], capture_output=True, text=True, timeout=60).stdout
+    home = re.search(r"^Maven home: (.+)$", version_text, re.MULTILINE)
     for jar in Path(home[1]).glob("lib/maven-model-builder-*.jar") if home else ():
         with zipfile.ZipFile(jar) as model:
             root = ElementTree.fromstring(model.read("org/apache/maven/model/pom-4.0.0.xml"))
@@ -159,11 +158,11 @@ def _default_repository() -> str | None:
 
 def _first_error(output: str) -> str:
     lines = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines()
-    return lines[0].strip() if lines else "it said nothing"
+    return lines[0].strip() if lines else "it printed nothing"
 
 
 def main() -> int:
-    """Resolve every version that the command line names; exit 1 if one could not be had."""
+    """Resolve every version that the command line names. Returns 1 if one failed."""
     failed = 0
     for version in sys.argv[1:]:
         try:

@@ -1,4 +1,4 @@
-"""Java, as the tests need it: for Spark, ZooKeeper and the classes that come with Spark."""
+"""Java for the tests: for Spark, ZooKeeper and the classes that come with Spark."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Final
 
 from pulsar_meta.jobs.java import java_command, why_no_java
 
-# A Java of a test lives for seconds: what it would compile well and collect in parallel never pays.
+# A test's Java lives for seconds, so expensive compilation and parallel collection never pay off.
 BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 executable = java_command
 
 
 @cache
 def why_not() -> str | None:
-    """Return why no Java program of the tests can run here, None where one can."""
+    """Return why the tests can't run Java here, or None if they can."""
     return why_no_java()
 
 
 def archive(name: str) -> Path:
-    """Return where the archive of a program's classes lies for the Java that is there (`class_archives`)."""
+    """Return the path of a program's class archive for the installed Java (see `class_archives`)."""
     command = os.path.realpath(executable() or "java")
     return Path(sys.prefix) / f"{name}-classes-{zlib.crc32(command.encode()):08x}.jsa"
 
 
 def options(name: str) -> tuple[str, ...]:
     """Return the options of Java for a program that lives for seconds."""
-    found = archive(name)
-    return (*BRIEF, f"-XX:SharedArchiveFile={found}") if found.exists() else BRIEF
+    class_archive = archive(name)
+    return (*BRIEF, f"-XX:SharedArchiveFile={class_archive}") if class_archive.exists() else BRIEF

@@ -1,10 +1,10 @@
-"""A JVM in a child process, with Python inside it: JPype allows one JVM a process, tests need several.
+"""A JVM in a child process with Python in it. JPype allows one JVM per process, and tests need several.
 
     with Jvm("4.2.4") as jvm:
         jvm.call("tests.interop.oracle:encode_names", ["we ird:näme"])
 
-The function is imported in the child, where `jpype` has Pulsar's classes; arguments and result travel
-pickled, so plain values (bytes, str, lists, dicts) go through. JavaFailed carries what it raised.
+The child imports the function, and there `jpype` has Pulsar's classes. Arguments and results are pickled, so
+plain values (bytes, str, lists, dicts) work. JavaFailed has the exception that was raised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPENED: Final = (
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )
-# For one call; what starts a broker or tries tens of thousands of values takes minutes.
+# The limit for one call. Starting a broker or trying tens of thousands of values takes minutes.
 CALL_SECONDS: Final = 900
 _REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 def java_options(scratch: Path, heap: str = "1g") -> list[str]:
     """Return the options that Pulsar's code needs on Java 17, with `heap` for heap and direct memory.
 
-    Native libraries are unpacked below `scratch`: 15 MB each time, which a Java that is killed leaves behind.
+    Native libraries are unpacked in `scratch`, 15 MB each time, which a killed Java leaves behind.
     """
     unpacked = scratch / "java"
     unpacked.mkdir(exist_ok=True)
@@ -54,11 +54,11 @@ def java_options(scratch: Path, heap: str = "1g") -> list[str]:
 
 
 class JavaFailed(Exception):
-    """A call in the child raised; the message is the child's traceback, Java's part included."""
+    """A call in the child raised an exception. The message is the child's traceback, with Java's part."""
 
 
 class Jvm(Servers):
-    """A child process that runs functions of ours beside the classes of one Pulsar version."""
+    """A child process that runs Python functions with the classes of one Pulsar version."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Jvm(Servers):
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the child on the jars of `version` (None: only Java itself); NoJars where there are none."""
+        """Start the child with the jars of `version` (None: only Java). Raises NoJars if there are none."""
         self.version = version or ""
         classpath = jars.classpath(version) if version else ""
         self._scratch = tempfile.TemporaryDirectory(prefix="jvm-")
@@ -88,17 +88,17 @@ class Jvm(Servers):
         self._requests, self._answers = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
 
     def call(self, target: str, *arguments: object, seconds: float = CALL_SECONDS) -> Any:
-        """Run `module:function` in the child and return what it returns; JavaFailed, ServerFailed.
+        """Run `module:function` in the child and return its result. Raises JavaFailed or ServerFailed.
 
-        A child that does not answer in time is killed, since the next call would get this one's answer.
+        A child that does not answer in time is killed, because the next call would receive this answer.
         """
         try:
             pickle.dump((target, arguments), self._requests)
             self._requests.flush()
             if not select.select([self._answers], [], [], seconds)[0]:
                 self.process.kill()
-                said = self.process.log_tail()
-                raise ServerFailed(f"{target} has not answered after {seconds:g} s:\n{said}")
+                log = self.process.log_tail()
+                raise ServerFailed(f"{target} has not answered after {seconds:g} s:\n{log}")
             fine, result = pickle.load(self._answers)
         except (EOFError, BrokenPipeError) as error:
             raise ServerFailed(
@@ -109,14 +109,14 @@ class Jvm(Servers):
         return result
 
     def stop(self) -> None:
-        """End the child. What must be closed in order is closed by a call before."""
+        """End the child. A call before this one must close anything that needs to be closed in order."""
         self._close_pipes()
         self.process.wait(5)
         self.process.kill()
         self._scratch.cleanup()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Send SIGKILL, as in a crash."""
         self.process.kill()
         self.stop()
 

@@ -1,7 +1,7 @@
-"""The child of `tests.servers.jvm`: starts the JVM, runs the functions it is asked for, ends at EOF.
+"""The child of `tests.servers.jvm`: starts the JVM, runs the requested functions and exits at EOF.
 
-`python -m tests.servers.jvm_child IN OUT CLASSPATH OPTION…`; IN and OUT are file descriptors, since
-Java code prints to the ordinary outputs.
+`python -m tests.servers.jvm_child IN OUT CLASSPATH OPTION…`. IN and OUT are file descriptors, because Java
+code prints to the standard outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import traceback
 
 
 def main() -> None:
-    """Answer one request after the other: (target, arguments) in, (fine, result) out."""
+    """Answer requests one after the other: (target, arguments) in, (success, result) out."""
     import jpype
 
     requests, answers = os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb")
@@ -27,7 +27,7 @@ def main() -> None:
         answer = pickle.dumps(_run(target, arguments))
         answers.write(answer)
         answers.flush()
-    # Threads of Java's would keep the interpreter; whoever has something to close was asked to before.
+    # Java's threads would keep the interpreter alive. Callers have already closed what they had to.
     os._exit(0)
 
 
@@ -35,7 +35,7 @@ def _run(target: str, arguments: tuple[object, ...]) -> tuple[bool, object]:
     module, _, function = target.partition(":")
     try:
         return True, getattr(importlib.import_module(module), function)(*arguments)
-    except BaseException as error:  # noqa: BLE001 whatever it is, the caller gets to see it
+    except BaseException as error:  # noqa: BLE001 the caller gets every exception
         import jpype
 
         java = error.stacktrace() if isinstance(error, jpype.JException) else ""

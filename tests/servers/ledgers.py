@@ -1,4 +1,4 @@
-"""BookKeeper's own client, run inside a JVM (see `tests.servers.bookies`)."""
+"""BookKeeper's own client in a JVM (see `tests.servers.bookies`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _open: dict[int, Any] = {}
 
 
 def init_cluster(uri: str) -> bool:
-    """Lay out /ledgers in a new metadata store; True if it was done."""
+    """Create /ledgers in a new metadata store. Returns True if it was created."""
     configuration = JClass("org.apache.bookkeeper.conf.ServerConfiguration")()
     configuration.setMetadataServiceUri(uri)
     return bool(JClass("org.apache.bookkeeper.client.BookKeeperAdmin").initNewCluster(configuration))
 
 
 def registered(uri: str, address: str) -> bool:
-    """Tell whether the bookie `address` has registered itself and takes writes."""
+    """Return True if the bookie `address` is registered and accepts writes."""
     client = _client(uri).getMetadataClientDriver().getRegistrationClient()
     return address in {str(bookie) for bookie in client.getWritableBookies().get().getValue()}
 
@@ -28,8 +28,8 @@ def registered(uri: str, address: str) -> bool:
 def write(uri: str, entries: list[bytes], options: dict[str, Any]) -> int:
     """Write one ledger and return its id.
 
-    `options`: ensemble, write, ack (1), digest (CRC32C; MAC, CRC32 or DUMMY), password (empty),
-    metadata (str → bytes), keep_open (False: close it).
+    `options`: ensemble, write, ack (1), digest (CRC32C; MAC, CRC32 or DUMMY), password (empty), metadata (str
+    → bytes), keep_open (False: close it).
     """
     ensemble = options.get("ensemble", 1)
     ledger = _create(
@@ -51,7 +51,7 @@ def write(uri: str, entries: list[bytes], options: dict[str, Any]) -> int:
 
 
 def _create(uri: str, *arguments: Any) -> Any:
-    """Create a ledger; the client hears of a bookie that has just registered only a little later."""
+    """Create a ledger, with retries because the client notices a new bookie only after a while."""
     missing = JClass("org.apache.bookkeeper.client.BKException$BKNotEnoughBookiesException")
     for _ in range(50):
         try:
@@ -62,7 +62,7 @@ def _create(uri: str, *arguments: Any) -> Any:
 
 
 def append(uri: str, ledger: int, entries: list[bytes]) -> int:
-    """Add entries to a ledger that `write` kept open; return the id of the last."""
+    """Add entries to a ledger that `write` kept open, and return the id of the last one."""
     return max(int(_open[ledger].addEntry(_java_bytes(entry))) for entry in entries)
 
 
@@ -72,7 +72,7 @@ def close(uri: str, ledger: int) -> None:
 
 
 def read(uri: str, ledger: int, digest: str = "CRC32C", password: bytes = PASSWORD) -> list[bytes]:
-    """Return every entry of a ledger, read without recovery (nobody is fenced)."""
+    """Return every entry of a ledger, read without recovery, so that the writer is not fenced."""
     opened = _client(uri).openLedgerNoRecovery(ledger, _digest(digest), _java_bytes(password))
     last = opened.readLastConfirmed()
     entries = opened.readEntries(0, last) if last >= 0 else JClass("java.util.Collections").emptyEnumeration()
@@ -80,7 +80,7 @@ def read(uri: str, ledger: int, digest: str = "CRC32C", password: bytes = PASSWO
 
 
 def delete(uri: str, ledger: int) -> None:
-    """Delete a ledger; bookies drop its entries at their next garbage collection."""
+    """Delete a ledger. Bookies drop its entries at their next garbage collection."""
     _client(uri).deleteLedger(ledger)
 
 

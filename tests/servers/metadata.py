@@ -1,4 +1,4 @@
-"""Every value of a standalone's metadata, read with the store's own client (not with ours)."""
+"""Every value of a standalone's metadata, read with the store's own client instead of pulsar-meta's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.servers.jvm import Jvm
 if TYPE_CHECKING:
     from tests.servers.pulsar import PulsarStandalone
 
-# What Pulsar's RocksdbMetadataStore puts before each value: size of the header, its format, version,
-# owner, created, modified, ephemeral.
+# The header that Pulsar's RocksdbMetadataStore puts before each value: the header's size and format, the
+# version, owner, creation and modification time, and whether the value is ephemeral.
 _HEADER: Final = struct.Struct(">iiqqqq?")
 
 
 def dump(pulsar: PulsarStandalone) -> list[dict[str, Any]]:
     """Return the values in the order of their paths: path, version, created, modified, ephemeral, value.
 
-    From ZooKeeper while it runs, from RocksDB (with RocksDB of that version) when it is stopped.
+    They are read from ZooKeeper while it runs, or from RocksDB (of that version) when it is stopped.
     """
     return list(_zookeeper(pulsar.zookeeper_port) if pulsar.uses_zookeeper else _rocksdb(pulsar))
 

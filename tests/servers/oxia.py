@@ -1,4 +1,4 @@
-"""Oxia, built from its Go module into the user's cache directory once, then run as a standalone."""
+"""Oxia, built once from its Go module in the user's cache directory, and run as a standalone."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class OxiaServer(RestartableServer):
 
 
 class OxiaCluster(RestartableServer):
-    """One server and its coordinator, which, unlike a standalone, know TLS and tokens.
+    """A server and its coordinator, which in contrast to a standalone support TLS and tokens.
 
-    `issuer` is the URL of who signs tokens; they have to be for the audience "oxia".
+    `issuer` is the URL of the issuer of tokens, whose audience must be "oxia".
     """
 
     name = "Oxia"
@@ -83,7 +83,7 @@ class OxiaCluster(RestartableServer):
         namespace = {"name": "default", "initialShardCount": _SHARDS, "replicationFactor": 1}
         servers = [{"public": self.address, "internal": self._internal}]
         config = self.directory / "cluster.yaml"
-        # JSON is YAML too.
+        # JSON is valid YAML.
         config.write_text(json.dumps({"namespaces": [namespace], "servers": servers}))
         command = [
             *(str(binary()), "coordinator", "--conf", str(config), "--metadata", "memory"),
@@ -91,7 +91,7 @@ class OxiaCluster(RestartableServer):
         ]
         log = self.directory / "coordinator.log"
         self._coordinator = Process(command, log=log)
-        # Before that a shard has no leader, and the server refuses what it is asked.
+        # Before that, a shard has no leader, and the server refuses requests.
         self._coordinator.wait_until(lambda: log.read_bytes().count(b"Shard is ready") >= _SHARDS, seconds=60)
         return self
 
@@ -103,13 +103,13 @@ class OxiaCluster(RestartableServer):
 
 
 def cached_binary() -> Path:
-    """Return where the server lies once it is built."""
+    """Return the path of the server once it is built."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "pulsar-meta" / f"oxia-{VERSION}"
 
 
 def binary() -> Path:
-    """Return the server, built where it is not there yet (some minutes, once a machine)."""
+    """Return the server. The first call on a machine builds it in some minutes."""
     target = cached_binary()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -132,18 +132,18 @@ def _build(target: Path) -> None:
 
 
 class OxiaNotBuilt(Exception):
-    """Go is there, but the module could not be had or built."""
+    """Go is installed, but the module could not be downloaded or built."""
 
 
 def main() -> int:
-    """Build the server where it is not there yet and can be; print where it lies, or why there is none."""
+    """Build the server if it is missing, and print its path or why it can't be built."""
     print(why_not() or binary())
     return 0
 
 
 @cache
 def why_not() -> str | None:
-    """Return why no server can be started here, None where one can; builds it the first time."""
+    """Return why no server can be started here, or None if one can. The first call builds the server."""
     if not cached_binary().exists() and shutil.which("go") is None:
         return "Oxia's server is built with Go, and there is no `go` here"
     try:

@@ -3,9 +3,8 @@
     with Process(["etcd", …], log=directory / "etcd.log") as server:
         server.wait_until(lambda: port_answers(port), seconds=30)
 
-A process is started in a session of its own and asks the kernel to be killed when the thread that
-started it ends, so that nothing outlives a pytest that died. Leaving the `with` block stops it. Start
-servers from the main thread.
+A process runs in its own session and asks the kernel to kill it when the thread that started it ends, so that
+it never outlives a pytest that died. Leaving the `with` block stops it. Start servers from the main thread.
 """
 
 from __future__ import annotations
@@ -24,15 +23,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-# Below the kernel's range for outgoing connections, so that none of those takes a port meanwhile.
-# Each worker of pytest-xdist has its own part.
+# The ports are below the kernel's range for outgoing connections, so that none of those uses one. Each worker
+# of pytest-xdist has its own part.
 _WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
 _PORTS: Final = range(12000 + 2000 * _WORKER, 14000 + 2000 * _WORKER)
 _given_ports: set[int] = set()
 # The id of the running test if it has no mark that allows it to start a server. Set by tests/conftest.py.
 unmarked_test: str | None = None
 
-# Runs between us and the server: PR_SET_PDEATHSIG (1) survives exec. If we died before, getppid changed.
+# Runs between pytest and the server. PR_SET_PDEATHSIG (1) survives exec. If pytest died earlier, getppid has
+# changed.
 _LAUNCH: Final = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
     "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
@@ -40,11 +40,11 @@ _LAUNCH: Final = (
 
 
 class ServerFailed(Exception):
-    """A server did not start, or ended by itself; the message has the end of its log."""
+    """A server did not start or ended unexpectedly. The message has the end of its log."""
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on and that was not given out before."""
+    """Return a loopback port that is free and was not returned before."""
     for _ in range(1000):
         port = random.SystemRandom().choice(_PORTS)
         if port not in _given_ports and port_is_free(port):
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Tell whether a server could listen on 127.0.0.1:`port`."""
+    """Return True if a server could listen on 127.0.0.1:`port`."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,21 +65,21 @@ def port_is_free(port: int) -> bool:
 
 
 def port_answers(port: int) -> bool:
-    """Tell whether something accepts connections on 127.0.0.1:`port`."""
+    """Return True if a server accepts connections on 127.0.0.1:`port`."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Servers(ABC):
-    """One process, server or several: up inside a `with` block, gone after it, also where not all came up."""
+    """One or more processes that run in a `with` block, and are ended even if not all came up."""
 
-    def bring_up(self) -> None:  # noqa: B027 what runs since it was made has nothing to do here
+    def bring_up(self) -> None:  # noqa: B027 servers that start when they are created need no code here
         """Start everything and return when it answers."""
 
     @abstractmethod
     def close(self) -> None:
-        """End everything that runs, however far it came. Safe to call twice."""
+        """End everything that runs, also after a partial start. Safe to call twice."""
 
     def __enter__(self) -> Self:
         try:
@@ -96,7 +96,7 @@ class Servers(ABC):
 
 
 class Process(Servers):
-    """One server process with a log; `stop` asks with SIGTERM and kills after `grace` seconds."""
+    """A server process with a log. `stop` sends SIGTERM, and kills after `grace` seconds."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Process(Servers):
         directory: Path | None = None,
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Start `command`; both its outputs are appended to `log`."""
+        """Start `command`. Both outputs are appended to `log`."""
         if unmarked_test is not None:
             raise ServerFailed(f"{unmarked_test} starts a server: add the mark `server`")
         self.log = log
@@ -134,7 +134,7 @@ class Process(Servers):
         return self._popen.poll() is None
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return when `ready` says so; ServerFailed if the process ends or the time is over before."""
+        """Wait until `ready` is true. Raises ServerFailed if the process ends or time runs out."""
         deadline = time.monotonic() + seconds
         while not ready():
             if not self.alive:
@@ -148,7 +148,7 @@ class Process(Servers):
         return self.log.read_bytes()[-size:].decode(errors="replace")
 
     def stop(self, grace: float = 30) -> None:
-        """End the process: SIGTERM, after `grace` seconds SIGKILL to its whole session."""
+        """End the process with SIGTERM, and its whole session with SIGKILL after `grace` seconds."""
         if self.alive:
             self._popen.terminate()
             self.wait(grace)
@@ -160,8 +160,8 @@ class Process(Servers):
             self._popen.wait(seconds)
 
     def kill(self) -> None:
-        """SIGKILL to the whole session, as a crash would end it."""
-        # The group may hold children although its leader is gone.
+        """Send SIGKILL to the whole session, as in a crash."""
+        # The group may have children although its leader is gone.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait(10)

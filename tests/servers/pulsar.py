@@ -1,16 +1,16 @@
-"""A Pulsar standalone of any published version, fresh or on the data of a capture.
+"""A Pulsar standalone of any published version, new or with the data of a capture.
 
     with PulsarStandalone("4.2.4", data=capture("pulsar-4.2.4"), settings={"…": "…"}) as pulsar:
-        pulsar.service_url, pulsar.admin_url           # pulsar://127.0.0.1:…, http://127.0.0.1:…
+        pulsar.service_url, pulsar.admin_url          # pulsar://127.0.0.1:…, http://127.0.0.1:…
         pulsar.admin("GET", "persistent/public/default/orders/internalStats")
-        pulsar.stop()                                  # or kill(): SIGKILL, as a crash
-        open_store(f"rocksdb:{pulsar.metadata_dir}")   # the bookies: pulsar.bookie_dirs
-        pulsar.start()                                 # on the same data and ports
+        pulsar.stop()                                 # or kill(): SIGKILL, as in a crash
+        open_store(f"rocksdb:{pulsar.metadata_dir}")  # the bookies: pulsar.bookie_dirs
+        pulsar.start()                                # on the same data and ports
 
-It works on a copy of `data` (a folder with `rocksdb/` and `bookie0/`…) and everything is gone after the
-block. `pulsar.call("tests.servers.inside:…")` reaches the broker's objects. `settings` go into the broker's
-and the bookies' configuration alike. A cookie binds a bookie to its address, so a standalone on the same
-capture waits until the one before has freed the bookie's port.
+It works on a copy of `data` (a folder with `rocksdb/` and `bookie0/`…), and everything is removed after the
+block. `pulsar.call("tests.servers.inside:…")` reaches the broker's objects. `settings` go into the
+configuration of both the broker and the bookies. A cookie binds a bookie to its address, so a standalone
+waits until an earlier one on the same capture has released the bookie's port.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "allowLoopback": "true",
     "httpServerEnabled": "false",
     "loadBalancerEnabled": "false",
-    # 3.0 dies where it cannot read the speed of the network card.
+    # 3.0 fails if it can't read the speed of the network card.
     "loadBalancerOverrideBrokerNicSpeedGbps": "1",
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "dbStorage_writeCacheMaxSizeMb": "16",
@@ -64,12 +64,12 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return (major, minor) of a version, for comparing."""
+    """Return (major, minor) of a version, for comparisons."""
     return tuple(int(part) for part in version.split(".")[:2])
 
 
 class PulsarStandalone(Servers):
-    """One standalone cluster: broker, metadata store and bookies in one process; see the module."""
+    """A standalone cluster: broker, metadata store and bookies in one process; see the module."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PulsarStandalone(Servers):
         heap: str = "1g",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Lay out the directory; nothing runs before `start` (or `with`). NoJars where there are none."""
+        """Create the directory. Nothing runs before `start` or `with`. Raises NoJars if there are no jars."""
         self.version = version
         jars.resolve(version)
         self._scratch = tempfile.TemporaryDirectory(prefix="pulsar-standalone-")
@@ -111,7 +111,7 @@ class PulsarStandalone(Servers):
 
     @property
     def process(self) -> Process | None:
-        """The process of broker, bookies and store, while there is one."""
+        """The process of broker, bookies and store, or None if it is not running."""
         return None if self._jvm is None else self._jvm.process
 
     @property
@@ -120,19 +120,19 @@ class PulsarStandalone(Servers):
 
     @property
     def uses_zookeeper(self) -> bool:
-        """Whether the metadata lies in ZooKeeper (always before 2.11) instead of RocksDB."""
+        """True if the metadata is in ZooKeeper (always before 2.11) instead of RocksDB."""
         return release(self.version) < (2, 11) or "PULSAR_STANDALONE_USE_ZOOKEEPER" in self._environment
 
     @property
     def bookie_dirs(self) -> list[Path]:
-        """The data directories of the bookies, the first bookie's first."""
+        """The data directories of the bookies in their order."""
         base = self._bookkeeper
         if self.uses_zookeeper:
             return [base.with_name(f"{base.name}{number}") for number in range(self.bookies)]
         return [base if number == 0 else base / str(number) for number in range(self.bookies)]
 
     def start(self) -> None:
-        """Start and return when the broker serves `public/default`; ServerFailed with the log's end."""
+        """Start, and wait for `public/default`. Raises ServerFailed with the end of the log."""
         self._bound_ports.take(self.bookie_dirs)
         arguments = ["--config", str(self._write_settings()), "-nss", "-nfw", *self._places()]
         self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
@@ -146,11 +146,11 @@ class PulsarStandalone(Servers):
             raise
 
     def stop(self) -> None:
-        """Stop in good order: topics are closed, so that cursors write what they know, then bookies flush.
+        """Shut down in order: close topics, so that cursors write their state, then flush the bookies.
 
-        At a SIGTERM the broker and its bookies would end at the same time, and acknowledgements of the last
-        seconds be lost. Unloading the topics before that is not enough: the broker's own readers of system
-        topics come back, and with theirs all topics of their bundle are loaded and closed once more.
+        After SIGTERM, the broker and its bookies would end at the same time, and the acknowledgements of the
+        last seconds would be lost. Unloading the topics first is not enough, because the broker's own readers
+        of system topics reconnect, and then all topics of their bundle are loaded and closed again.
         """
         try:
             if self.running:
@@ -162,20 +162,20 @@ class PulsarStandalone(Servers):
             self._bound_ports.release()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Send SIGKILL, as in a crash."""
         if self._jvm is not None:
             self._jvm.kill()
             self._jvm = None
         self._bound_ports.release()
 
     def call(self, target: str, *arguments: object) -> Any:
-        """Run `module:function` beside the broker, see `tests.servers.jvm`."""
+        """Run `module:function` in the broker's JVM, see `tests.servers.jvm`."""
         if self._jvm is None:
             raise ServerFailed("the standalone does not run")
         return self._jvm.call(target, *arguments)
 
     def admin(self, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
-        """Ask `/admin/v2/PATH`, as `tests.servers.admin.ask`; AdminError."""
+        """Send a request to `/admin/v2/PATH`, as `tests.servers.admin.ask` does. Raises AdminError."""
         return admin.ask(self.admin_url, method, path, body, seconds=seconds)
 
     def bring_up(self) -> None:

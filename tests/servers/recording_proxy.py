@@ -1,8 +1,8 @@
-"""A TCP proxy that keeps what both sides said, byte for byte.
+"""A TCP proxy that records both directions, byte for byte.
 
 with RecordingProxy("127.0.0.1", broker_port) as proxy:
     ...connect to 127.0.0.1:proxy.port...
-proxy.sent, proxy.received     # of each connection, in the order they were opened
+proxy.sent, proxy.received  # of each connection, in the order of opening
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.servers.processes import Servers
 
 @dataclass(slots=True)
 class Connection:
-    """One connection: what the client sent and what the server answered."""
+    """The bytes that the client sent and the server answered on one connection."""
 
     sent: bytearray = field(default_factory=bytearray)
     received: bytearray = field(default_factory=bytearray)
 
 
 class RecordingProxy(Servers):
-    """Listens on `port` of 127.0.0.1 and passes everything on to one server."""
+    """Listens on `port` of 127.0.0.1 and forwards everything to one server."""
 
     def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
         self._target = (host, port)
@@ -51,10 +51,10 @@ class RecordingProxy(Servers):
                 threading.Thread(target=_pump, args=(source, target, kept), daemon=True).start()
 
     def close(self) -> None:
-        for one in [self._listener, *self._sockets]:
+        for opened in [self._listener, *self._sockets]:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                opened.shutdown(socket.SHUT_RDWR)
+            opened.close()
 
 
 def _pump(source: socket.socket, target: socket.socket, kept: bytearray) -> None:

@@ -1,9 +1,9 @@
 """Make a capture of two clusters that replicate: `python -m tests.servers.replicated VERSION DIRECTORY`.
 
-DIRECTORY gets `west` and `east`, each what a killed standalone left on its bookie's disk, and `truth.json`:
-by cluster and topic the ledgers, and of each subscription its mark-delete position and its ledger. Messages
-are published in the west, of `orders` also in the east; the subscriptions were made in the west, and all
-but `plain` are replicated.
+DIRECTORY gets `west` and `east`, the data on the bookie's disk of a killed standalone each, and `truth.json`.
+By cluster and topic, it has the ledgers, and the mark-delete position and ledger of each subscription.
+Messages are published in the west, and for `orders` also in the east. The subscriptions were created in the
+west, and all except `plain` are replicated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.servers.pulsar import PulsarStandalone
 
 CLUSTERS: Final = ("west", "east")
 ORDERS, BILLS = "persistent://geo/ns/orders", "persistent://geo/ns/bills"
-# Whose messages are acknowledged, and how many of five: (topic, subscription, replicated).
+# (topic, subscription, replicated): the number of acknowledged messages out of five.
 SUBSCRIPTIONS: Final = {
     (ORDERS, "billing/a", True): 5,
     (ORDERS, "plain", False): 5,
@@ -41,22 +41,23 @@ SETTINGS: Final = {
 
 
 def make(version: str, directory: Path) -> dict[str, Any]:
-    """Write the capture and return its truth; FileExistsError."""
+    """Write the capture and return its truth. Raises FileExistsError."""
     with _pair(version) as pair:
         _exchange(pair)
-        stated = {
-            name: {topic: _stated(one, topic) for topic in (ORDERS, BILLS)} for name, one in pair.items()
+        truth = {
+            name: {topic: _facts(cluster, topic) for topic in (ORDERS, BILLS)}
+            for name, cluster in pair.items()
         }
-        for name, one in pair.items():
-            one.kill()
-            one.save_data(directory / name)
-    (directory / "truth.json").write_text(json.dumps(stated, indent=1))
-    return stated
+        for name, cluster in pair.items():
+            cluster.kill()
+            cluster.save_data(directory / name)
+    (directory / "truth.json").write_text(json.dumps(truth, indent=1))
+    return truth
 
 
 @contextmanager
 def _pair(version: str) -> Iterator[dict[str, PulsarStandalone]]:
-    """Start two clusters that know each other, with a namespace that both have."""
+    """Start two clusters that know each other, with a namespace in both."""
     west, east = (
         PulsarStandalone(version, settings={**SETTINGS, "clusterName": name}, heap="512m")
         for name in CLUSTERS
@@ -98,19 +99,19 @@ def _exchange(pair: dict[str, PulsarStandalone]) -> None:
     east.close()
 
 
-def _stated(cluster: PulsarStandalone, topic: str) -> dict[str, Any]:
-    found = cluster.admin("GET", f"{topic.replace('://', '/')}/internalStats")
+def _facts(cluster: PulsarStandalone, topic: str) -> dict[str, Any]:
+    stats = cluster.admin("GET", f"{topic.replace('://', '/')}/internalStats")
     return {
-        "ledgers": [ledger["ledgerId"] for ledger in found["ledgers"]],
+        "ledgers": [ledger["ledgerId"] for ledger in stats["ledgers"]],
         "cursors": {
-            name: {"position": one["markDeletePosition"], "ledger": one["cursorLedger"]}
-            for name, one in found["cursors"].items()
+            name: {"position": cursor["markDeletePosition"], "ledger": cursor["cursorLedger"]}
+            for name, cursor in stats["cursors"].items()
         },
     }
 
 
 def main() -> None:
-    """Make the capture that the command line asks for."""
+    """Make the capture."""
     version, directory = sys.argv[1:]
     make(version, Path(directory))
 

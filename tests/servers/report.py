@@ -1,4 +1,4 @@
-"""What did not run or failed at its first try; as a plugin of `make interop` it resolves the jars first."""
+"""Reports tests that did not run or failed at first. As a plugin of `make interop`, it resolves jars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_sessionstart() -> None:
 
 
 def did_not_run(terminal: pytest.TerminalReporter) -> None:
-    """Print how many tests were skipped for which reason; those against real Pulsar by their file."""
+    """Print how many tests were skipped for each reason, and by file for tests against real Pulsar."""
     missed: Counter[str] = Counter()
     for skipped in terminal.getreports("skipped"):
         reason = skipped.longrepr[2] if isinstance(skipped.longrepr, tuple) else str(skipped.longrepr)
@@ -34,7 +34,7 @@ def did_not_run(terminal: pytest.TerminalReporter) -> None:
 
 
 def failed_first(terminal: pytest.TerminalReporter) -> None:
-    """Print how tests failed that were run a second time."""
+    """Print how the tests failed that passed only when repeated."""
     for failed in terminal.getreports("rerun"):
         terminal.section(f"FAILED AT FIRST TRY: {failed.nodeid}", sep="!", red=True, bold=True)
         terminal.write_line(failed.longreprtext)

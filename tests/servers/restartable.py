@@ -1,4 +1,4 @@
-"""A server that is killed and started again on the same port and data, as a crash and its repair."""
+"""A server that can be killed and restarted on the same port and data, as after a crash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.servers.processes import Process, Servers
 
 
 class RestartableServer(Servers):
-    """What ZooKeeper, etcd and Oxia under test have in common."""
+    """The base class of the ZooKeeper, etcd and Oxia servers."""
 
     name: str
 
@@ -36,7 +36,7 @@ class RestartableServer(Servers):
 
     @abstractmethod
     def ready(self) -> bool:
-        """Tell whether the server answers."""
+        """Return True if the server answers."""
 
     def start(self) -> Self:
         """Start the server and return when it answers."""
@@ -46,20 +46,20 @@ class RestartableServer(Servers):
         return self
 
     def kill(self) -> None:
-        """SIGKILL. Safe to call twice."""
+        """Send SIGKILL. Safe to call twice."""
         if self._process is not None:
             self._process.kill()
             self._process = None
 
     def stop(self) -> None:
-        """SIGTERM, and wait until the server has ended."""
+        """Send SIGTERM and wait until the server has ended."""
         assert self._process is not None
         self._process.stop()
         self._process = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """SIGSTOP, and SIGCONT at the end: meanwhile connections stay open and nothing is answered."""
+        """Pause the server (SIGSTOP) for the block. Connections stay open, but nothing is answered."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
         try:
@@ -68,7 +68,7 @@ class RestartableServer(Servers):
             os.kill(self._process.pid, signal.SIGCONT)
 
     def restart(self) -> None:
-        """Kill the server and start it again on what it left."""
+        """Kill the server and start it again with its data."""
         self.kill()
         self.start()
 
@@ -80,7 +80,7 @@ class RestartableServer(Servers):
 
 
 def skip_or_fail(reason: str | None) -> None:
-    """Skip the test, saying why, where a server cannot be had; under CI fail, since there it has to be."""
+    """Skip the test with the reason why a server is not available. In CI, fail instead."""
     if reason is None:
         return
     if os.environ.get("CI") == "true":

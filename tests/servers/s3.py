@@ -1,4 +1,4 @@
-"""An S3 server (moto) with one bucket, and ledgers put into it as Pulsar offloads them."""
+"""An S3 server (moto) with one bucket, and ledgers in it as Pulsar offloads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUCKET: Final = "cold"
 
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
-    """Give a server with an empty bucket: the environment in which clients find it."""
+    """Start a server with an empty bucket, and return the environment in which clients find it."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -37,7 +37,7 @@ def s3_server() -> Iterator[dict[str, str]]:
 
 
 def client(environment: dict[str, str]) -> Any:
-    """Return a client of the server that shares nothing with ours."""
+    """Return a client of the server that shares nothing with pulsar-meta's."""
     import boto3
 
     return boto3.client(
@@ -50,7 +50,7 @@ def client(environment: dict[str, str]) -> Any:
 
 
 def offload(s3: Any, folder: Path, ledger_id: int) -> None:
-    """Put the frames of a capture's ledger into the bucket, as the offloader of Pulsar writes them."""
+    """Put the frames of a capture's ledger into the bucket, as Pulsar's offloader does."""
     with open_entries(bookie_urls(folder)) as source:
         frames = [bytes(decode_bookie_entry(raw.data).data) for raw in source.read_many(ledger_id)]
     data, index = offloaded(frames)

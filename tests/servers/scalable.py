@@ -1,9 +1,9 @@
-"""A capture of scalable topics: `python -m tests.servers.scalable DIRECTORY`, see docs/captures.md.
+"""Make a capture of scalable topics: `python -m tests.servers.scalable DIRECTORY`, see docs/captures.md.
 
-A standalone of Pulsar 5 is driven by its own client: topics created, split, merged, migrated, with odd
-names, in transactions. DIRECTORY is stopped in order, DIRECTORY-running killed while producers, consumers
-and an open transaction are there. The truth of a segment has the form of `tests.servers.truth`, under the
-segment's name, and what the client learned of every message when it was published.
+Pulsar 5's own client drives a standalone: topics are created, split, merged and migrated, with odd names and
+in transactions. DIRECTORY is stopped in order; DIRECTORY-running is killed while producers, consumers and an
+open transaction exist. The truth of a segment has the form of `tests.servers.truth` under the segment's name,
+and also the client's facts about every message when it was published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERSION: Final = "5.0.0-M1"
 V4: Final = "tests.servers.clients.java"
 V5: Final = "tests.servers.clients.java_v5"
 DEFAULT: Final = "public/default"
-# By what is asked for, the name that 5.0.0-M1 makes of it: its REST call keeps a name encoded as in a URL.
+# Requested names, and the names that 5.0.0-M1 makes of them. Its REST call keeps a name encoded as in a URL.
 ODD: Final = {
     "od%20d:näme": "od%20d:n%C3%A4me",
     "we ird.n.ä~me*": "we%20ird.n.%C3%A4~me*",
@@ -37,11 +37,11 @@ SETTINGS: Final = {
     "scalableTopicAutoScaleEnabled": "false",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "managedLedgerMaxEntriesPerLedger": "8",
-    # What was acknowledged stays, as its truth does.
+    # Acknowledged messages are kept, because the truth has them.
     "defaultRetentionTimeInMinutes": "-1",
     "defaultRetentionSizeInMB": "-1",
 }
-# Ledger infos only: this broker cannot load cursors with properties that it has compressed.
+# Only ledger infos are compressed, because this broker can't load compressed cursors with properties.
 COMPRESSED: Final = {
     "managedLedgerInfoCompressionType": "ZSTD",
     "managedLedgerInfoCompressionThresholdInBytes": "256",
@@ -49,7 +49,7 @@ COMPRESSED: Final = {
 
 
 class Driver:
-    """The cluster under way, its clients, and every position that a producer was given."""
+    """The running cluster, its clients, and every position that a producer received."""
 
     def __init__(self, pulsar: PulsarStandalone, java: Jvm) -> None:
         self.pulsar, self.java = pulsar, java
@@ -65,8 +65,8 @@ class Driver:
     def produce(self, name: str, count: int, **options: Any) -> None:
         """Publish to `topic://NAME`."""
         messages = [self._message(number) for number in range(count)]
-        stated = self._v5("produce", name, messages, {"admin": self.pulsar.admin_url, **options})
-        self.sent.setdefault(f"topic://{name}", []).extend(stated)
+        positions = self._v5("produce", name, messages, {"admin": self.pulsar.admin_url, **options})
+        self.sent.setdefault(f"topic://{name}", []).extend(positions)
 
     def consume(self, name: str, subscription: str, kind: str, total: int, **options: Any) -> None:
         """Receive the first messages of `topic://NAME` and acknowledge some."""
@@ -76,7 +76,7 @@ class Driver:
         return self.java.call(f"{V4}:{function}", self.pulsar.service_url, topic, *arguments)
 
     def publish_v4(self, topic: str, count: int, batch: int) -> None:
-        """Publish to a topic as it is before its migration."""
+        """Publish to a topic before its migration."""
         self.v4("produce", topic, [self._message(number) for number in range(count)], {"batch": batch})
 
     def _v5(self, function: str, name: str, *arguments: object) -> Any:
@@ -102,7 +102,7 @@ def first(driver: Driver) -> None:
 
 
 def second(driver: Driver) -> None:
-    """The second start: more ledgers in every active segment, their lists compressed; another split."""
+    """The second start: more ledgers in every active segment, compressed lists, and another split."""
     for name in ("created", "split", "merged", "moved", "parted", "both", *ODD.values()):
         driver.produce(f"{DEFAULT}/{name}", 40, batch=4)
     driver.admin("splitSegment", f"{DEFAULT}/moved", 1)
@@ -111,7 +111,7 @@ def second(driver: Driver) -> None:
 
 
 def running(driver: Driver) -> None:
-    """The third start: what is connected, or under way in a transaction, when everything is killed."""
+    """The third start: clients and a transaction that are open when everything is killed."""
     name = f"{DEFAULT}/split"
     driver.produce(name, 20, batch=4, keep=True)
     driver.consume(name, "stream", "stream", 30, acknowledge=[19], keep=True)
@@ -145,7 +145,7 @@ def _split_and_merged(driver: Driver) -> None:
     driver.produce(name, 60, batch=4)
     driver.admin("mergeSegments", name, 0, 1)
     driver.produce(name, 60, batch=4, split=2)
-    # An ordered subscription gets the children only when their parents are acknowledged.
+    # An ordered subscription gets the children only after their parents are acknowledged.
     driver.consume(name, "stream", "stream", 80, acknowledge=[69])
 
 
@@ -162,11 +162,12 @@ def _migrated(driver: Driver) -> None:
 
 
 def _odd_names(driver: Driver) -> None:
-    for asked, name in ODD.items():
-        driver.create(f"{DEFAULT}/{asked}", 1)
+    for requested, name in ODD.items():
+        driver.create(f"{DEFAULT}/{requested}", 1)
         driver.produce(f"{DEFAULT}/{name}", 24, batch=4, split=0)
         driver.consume(f"{DEFAULT}/{name}", "odd/name with %2F & ü", "queue", 10, acknowledge=[0, 9])
-    # Under its own name: this broker makes its segment, by that REST call, under another. Nobody can use it.
+    # This one has its own name. By the REST call, this broker would create its segment under another,
+    # unusable one.
     driver.pulsar.call("tests.servers.inside_v5:create", f"topic://{DEFAULT}/lost näme", 1)
     driver.pulsar.admin("PUT", "namespaces/public/a.b-c_d=e", {})
     driver.create("public/a.b-c_d=e/t.1-2", 2)
@@ -190,12 +191,12 @@ STEPS: Final[tuple[tuple[dict[str, str], Callable[[Driver], None]], ...]] = (
 
 
 def make(directory: Path) -> None:
-    """Write DIRECTORY and DIRECTORY-running; FileExistsError where either has something in it."""
+    """Write DIRECTORY and DIRECTORY-running. Raises FileExistsError if one of them is not empty."""
     alive = directory.with_name(f"{directory.name}-running")
-    for one in (directory, alive):
-        one.mkdir(parents=True, exist_ok=True)
-        if any(one.iterdir()):
-            raise FileExistsError(f"{one} is not empty")
+    for folder in (directory, alive):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise FileExistsError(f"{folder} is not empty")
     pulsar = PulsarStandalone(VERSION, settings=SETTINGS)
     plain, sent = dict(pulsar.settings), dict[str, list[dict[str, int]]]()
     try:
@@ -203,7 +204,7 @@ def make(directory: Path) -> None:
             pulsar.settings = {**plain, **settings}
             _run(pulsar, step, sent)
             if number == len(STEPS):
-                write_json(directory / "truth.json", stated(pulsar, sent))
+                write_json(directory / "truth.json", truth_of(pulsar, sent))
             pulsar.stop()
             suffix = "" if number == len(STEPS) else f"-after-step-{number}"
             write_metadata(directory / f"metadata{suffix}.ndjson", dump(pulsar))
@@ -227,24 +228,24 @@ def _run(
 
 
 def _kill_while_running(pulsar: PulsarStandalone, alive: Path, sent: dict[str, list[dict[str, int]]]) -> None:
-    """Kill the cluster under clients that are connected; the truth is what the next start reads."""
+    """Kill the cluster while clients are connected. The next start provides the truth."""
     pulsar.start()
     with Jvm(VERSION, heap="1g") as java:
         driver = Driver(pulsar, java)
         driver.sent = sent
         running(driver)
-        # A second and more after the last write: the bookie flushes every second.
+        # Wait more than a second after the last write, because the bookie flushes every second.
         time.sleep(4)
         pulsar.kill()
     pulsar.save_data(alive)
     write_metadata(alive / "metadata.ndjson", dump(pulsar))
     pulsar.start()
-    write_json(alive / "truth.json", stated(pulsar, sent))
+    write_json(alive / "truth.json", truth_of(pulsar, sent))
     print(f"{VERSION}: killed under its clients", flush=True)
 
 
-def stated(pulsar: PulsarStandalone, sent: dict[str, list[dict[str, int]]]) -> dict[str, Any]:
-    """Return the truth by name: of a scalable topic its record and what was sent, of a segment the rest."""
+def truth_of(pulsar: PulsarStandalone, sent: dict[str, list[dict[str, int]]]) -> dict[str, Any]:
+    """Return the truth by name: a scalable topic's record and sent messages, and the facts of a segment."""
     truth: dict[str, Any] = pulsar.call("tests.servers.inside_v5:records")
     segments = {name for topic in truth.values() for name in topic["segments"].values() if "näme" not in name}
     others = [topic for topic in pulsar.admin("GET", f"persistent/{DEFAULT}") if "/__" not in topic]
@@ -252,7 +253,8 @@ def stated(pulsar: PulsarStandalone, sent: dict[str, list[dict[str, int]]]) -> d
         record["sent"] = sent.get(topic, [])
     with Jvm(VERSION, heap="1g") as java:
         for name in sorted({*segments, *others}):
-            # A client first: a broker that was just started owns no bundle until it is asked for it.
+            # A client connects first, because a broker that has just started owns no bundle until a client
+            # needs it.
             messages = java.call(f"{V4}_reader:read_all", pulsar.service_url, name)
             truth[name] = {**pulsar.call("tests.servers.inside_v5:internals", name), "messages": messages}
         java.call(f"{V4}:close")
@@ -260,7 +262,7 @@ def stated(pulsar: PulsarStandalone, sent: dict[str, list[dict[str, int]]]) -> d
 
 
 def main() -> None:
-    """Make the capture that the command line asks for."""
+    """Make the capture."""
     make(Path(sys.argv[1]))
 
 

@@ -1,7 +1,7 @@
 """Make a capture of schemas: `python -m tests.servers.schemas VERSION DIRECTORY`, see docs/captures.md.
 
-A topic for each type of schema that Pulsar has, some of them in several versions. The truth has, beside what
-every truth has, what the Java client's AUTO_CONSUME makes of each message: `values`.
+There is a topic for each type of schema that Pulsar has, some with several versions. In addition to the usual
+truth, `values` has each message as the Java client's AUTO_CONSUME decodes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMESPACE: Final = "public/typed"
 
 
 def make(version: str, directory: Path) -> dict[str, Any]:
-    """Write the capture and return its truth; FileExistsError."""
+    """Write the capture and return its truth. Raises FileExistsError."""
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty")
@@ -30,22 +30,22 @@ def make(version: str, directory: Path) -> dict[str, Any]:
         pulsar.admin("PUT", f"namespaces/{NAMESPACE}", {})
         pulsar.admin("PUT", f"persistent/{NAMESPACE}/parted/partitions", 2)
         java.call(f"{CLIENT}:produce_all", pulsar.service_url, f"persistent://{NAMESPACE}")
-        stated = truth.stated(pulsar, java)
-        for topic, said in stated.items():
+        topics = truth.truth_of_topics(pulsar, java)
+        for topic, facts in topics.items():
             try:
-                said["values"] = java.call(f"{CLIENT}:values_of", pulsar.service_url, topic)
+                facts["values"] = java.call(f"{CLIENT}:values_of", pulsar.service_url, topic)
             except JavaFailed as error:
-                said["values_error"] = str(error).strip().splitlines()[-1]
+                facts["values_error"] = str(error).strip().splitlines()[-1]
         java.call("tests.servers.clients.java:close")
         pulsar.stop()
         pulsar.save_data(directory)
         write_metadata(directory / "metadata.ndjson", dump(pulsar))
-    write_json(directory / "truth.json", stated)
-    return stated
+    write_json(directory / "truth.json", topics)
+    return topics
 
 
 def main() -> None:
-    """Make the capture that the command line asks for."""
+    """Make the capture."""
     version, directory = sys.argv[1:]
     make(version, Path(directory))
 

@@ -1,4 +1,4 @@
-"""Servers that lie, stall, drip and repeat on purpose: what a client makes of them has to end in one line."""
+"""Servers that misbehave on purpose: they send wrong, late, slow or endless data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.wire.bookie_protocol import LAST_ENTRY
 
 Talk = Callable[[socket.socket], None]
-# From ledger and entry to the code and the bytes of the answer.
+# Maps (ledger, entry) to the code and the data of the answer.
 BookieScript = Callable[[int, int], tuple[int, bytes]]
 
 
 @contextmanager
 def tcp_server(talk: Talk) -> Iterator[int]:
-    """Let `talk` speak with everyone who connects to a port of 127.0.0.1."""
+    """Run `talk` for every client that connects to a port of 127.0.0.1, and return the port."""
     listener = socket.create_server(("127.0.0.1", 0))
     done = threading.Event()
 
@@ -48,20 +48,20 @@ def tcp_server(talk: Talk) -> Iterator[int]:
         thread.join(10)
 
 
-def nobody() -> int:
-    """Return a port at which nobody listens."""
+def closed_port() -> int:
+    """Return a port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         return int(closed.getsockname()[1])
 
 
 def stall(client: socket.socket) -> None:
-    """Read what comes and never answer."""
+    """Read requests and never answer."""
     while client.recv(65536):
         pass
 
 
 def hang_up(client: socket.socket) -> None:
-    """Read something and close the connection."""
+    """Read some bytes and close the connection."""
     client.recv(65536)
 
 
@@ -72,7 +72,7 @@ def garbage(client: socket.socket) -> None:
 
 
 def dripping(data: bytes, pause: float = 0.1) -> Talk:
-    """Answer with a byte of `data` every `pause` seconds, and go on with zeros when they are over."""
+    """Answer with one byte of `data` every `pause` seconds, followed by zeros."""
 
     def talk(client: socket.socket) -> None:
         client.recv(65536)
@@ -94,7 +94,7 @@ STRANGE_SERVERS: dict[str, Talk] = {
 
 
 def bookie(script: BookieScript) -> Talk:
-    """Answer reads of one entry as `script` says; hang up at a batch read, as old bookies do."""
+    """Answer reads of one entry as `script` decides. Hang up at a batch read, as old bookies do."""
 
     def talk(client: socket.socket) -> None:
         while len(head := client.recv(4, socket.MSG_WAITALL)) == 4:
@@ -110,7 +110,7 @@ def bookie(script: BookieScript) -> Talk:
 
 
 def honest(last: int, confirmed: int | None = None) -> BookieScript:
-    """Hold the entries 0 to `last` of every ledger; the last one says what is confirmed."""
+    """Answer with the entries 0 to `last` of every ledger. The last one has the last confirmed entry."""
 
     def script(ledger_id: int, entry_id: int) -> tuple[int, bytes]:
         number = last if entry_id == LAST_ENTRY else entry_id
@@ -124,8 +124,10 @@ def honest(last: int, confirmed: int | None = None) -> BookieScript:
 
 @contextmanager
 def grpc_server(answers: dict[str, Callable[[Any], Any]]) -> Iterator[int]:
-    """Answer calls by the last part of their names: a function from the request's bytes to bytes, or an
-    iterator of bytes for a stream. Calls that are not named are refused.
+    """Answer calls by the last part of their names.
+
+    An answer is a function from the request's bytes to bytes, or to an iterator of bytes for a stream. Other
+    calls are refused.
     """
     import grpc
 
@@ -151,12 +153,12 @@ def grpc_server(answers: dict[str, Callable[[Any], Any]]) -> Iterator[int]:
             server.stop(0).wait()
 
 
-# From the number of an operation and the bytes of its request to the body of the answer, None for none.
+# Maps an operation number and the bytes of its request to the body of the answer, or to None for no answer.
 ZookeeperScript = Callable[[int, bytes], bytes | None]
 
 
 def zookeeper(script: ZookeeperScript) -> Talk:
-    """Open a session as ZooKeeper does, then answer each request as `script` says; pings are answered."""
+    """Open a session as ZooKeeper does, then answer each request as `script` decides. Pings are answered."""
 
     def sized(data: bytes) -> bytes:
         return struct.pack(">i", len(data)) + data

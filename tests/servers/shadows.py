@@ -1,7 +1,7 @@
 """Make a capture of shadow topics: `python -m tests.servers.shadows VERSION DIRECTORY`, see docs/captures.md.
 
-Sources, then their shadows, then more on the sources while no broker has the shadows loaded: their records
-are old then. The truth is what a broker says that loads all of them anew.
+It has sources, then their shadows, then more messages in the sources while no broker has the shadows loaded,
+so their records are old. The truth is what a broker reports after loading all of them again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS: Final = {
     "defaultRetentionTimeInMinutes": "-1",
     "defaultRetentionSizeInMB": "-1",
 }
-# A shadow, and its source as it is written down.
+# Each shadow, and its source as it is stored.
 SHADOWS: Final = {
     "shadow": f"{DEFAULT}/source",
     "of-short": "source",
@@ -39,7 +39,7 @@ TRIMMED: Final = SHADOWS["of-trimmed"]
 
 
 def make(version: str, directory: Path) -> dict[str, Any]:
-    """Write the capture and return its truth; FileExistsError."""
+    """Write the capture and return its truth. Raises FileExistsError."""
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty")
@@ -59,14 +59,14 @@ def make(version: str, directory: Path) -> dict[str, Any]:
         pulsar.save_data(directory)
         write_metadata(directory / "metadata.ndjson", dump(pulsar))
         pulsar.start()
-        stated = truth.stated(pulsar, java)
+        topics = truth.truth_of_topics(pulsar, java)
         java.call(f"{JAVA}:close")
-    write_json(directory / "truth.json", stated)
-    return stated
+    write_json(directory / "truth.json", topics)
+    return topics
 
 
 def before(driver: Driver) -> None:
-    """What the shadows know of when they are made."""
+    """Publish the messages that the shadows see when they are created."""
     driver.pulsar.admin("PUT", "namespaces/public/trimming", {})
     kept = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
     driver.pulsar.admin("POST", "namespaces/public/trimming/retention", kept)
@@ -77,7 +77,7 @@ def before(driver: Driver) -> None:
 
 
 def after(driver: Driver) -> None:
-    """What came then: more messages, and a source that is deleted, terminated, trimmed."""
+    """Publish more messages, and delete, terminate and trim sources."""
     for name in ("source", "terminated", "parted-partition-1", TRIMMED):
         driver.produce(name, 50)
     driver.admin("POST", "terminated", "/terminate")
@@ -88,7 +88,7 @@ def after(driver: Driver) -> None:
 
 
 def create_partitioned(driver: Driver, name: str, partitions: int, source: str) -> None:
-    """Create a partitioned shadow, as the admin client's createShadowTopic; each partition is loaded once."""
+    """Create a partitioned shadow, as createShadowTopic does, and load each partition once."""
     metadata = {"partitions": partitions, "properties": {SOURCE: source}}
     path = truth.admin_path(f"{DEFAULT}/{name}")
     request = urllib.request.Request(
@@ -103,7 +103,7 @@ def create_partitioned(driver: Driver, name: str, partitions: int, source: str) 
 
 
 def main() -> None:
-    """Make the capture that the command line asks for."""
+    """Make the capture."""
     version, directory = sys.argv[1:]
     make(version, Path(directory))
 

@@ -1,4 +1,4 @@
-"""A standalone Spark: a master and two workers, in the Java that is there; the executors are processes."""
+"""A standalone Spark with a master and two workers in the installed Java. Executors are processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CORES = 2
 
 @contextmanager
 def standalone_spark(folder: Path) -> Iterator[str]:
-    """Give the URL of a master whose workers, each with two cores, write below `folder`.
+    """Start a master and two workers of two cores each that write to `folder`. Returns the master's URL.
 
-    Spark's own servers on ports of their own, where a session has started Java.
+    Spark's servers have their own ports. A session must have started Java.
     """
     from pyspark import SparkContext
 
@@ -46,7 +46,7 @@ def standalone_spark(folder: Path) -> Iterator[str]:
 
 
 def settings() -> dict[str, str]:
-    """Return what every job here needs: an address, little memory."""
+    """Return the settings that every job here needs: an address and little memory."""
     return {
         "spark.driver.host": HOST,
         "spark.executor.memory": "512m",
@@ -55,7 +55,7 @@ def settings() -> dict[str, str]:
 
 
 def both_worked(tmp_path: Path, jobs: int) -> None:
-    """Both workers finished tasks of so many jobs."""
+    """Check that both workers finished tasks of this many jobs."""
     for worker in WORKERS:
         logs = list((tmp_path / worker).glob("app-*/*/stderr"))
         assert len(logs) == jobs

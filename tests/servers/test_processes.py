@@ -1,4 +1,4 @@
-"""Servers under test never outlive what started them."""
+"""Servers under test never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers.processes import Process, ServerFailed, Servers, free_port, p
 pytestmark = pytest.mark.server
 
 REPOSITORY = Path(__file__).parents[2]
-# Whoever runs the tests in the background may have them ignore SIGINT, and so all that they start.
+# Tests that run in the background may ignore SIGINT, and so do the processes that they start.
 PARENT = """
 import signal, sys, time
 from pathlib import Path
@@ -30,7 +30,7 @@ time.sleep(600)
 
 
 def alive(pid: int) -> bool:
-    """A process that nobody has waited for yet is dead all the same."""
+    """Return True if a process runs. A zombie does not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -45,7 +45,7 @@ def wait_for_end(pid: int) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_server_dies_with_whoever_started_it(how: signal.Signals, tmp_path: Path) -> None:
+def test_a_server_dies_with_its_parent(how: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PARENT, str(tmp_path / "log")]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -67,7 +67,7 @@ def test_a_server_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pat
     wait_for_end(child)
 
 
-def test_a_server_that_ends_by_itself_is_told_with_its_log(tmp_path: Path) -> None:
+def test_a_server_that_ends_is_reported_with_its_log(tmp_path: Path) -> None:
     with (
         Process(["sh", "-c", "echo why it failed; exit 3"], log=tmp_path / "log") as server,
         pytest.raises(ServerFailed, match=r"ended with 3:\nwhy it failed"),
@@ -75,7 +75,7 @@ def test_a_server_that_ends_by_itself_is_told_with_its_log(tmp_path: Path) -> No
         server.wait_until(lambda: False, 10)
 
 
-def test_a_server_that_is_not_ready_in_time_is_told(tmp_path: Path) -> None:
+def test_a_server_that_is_not_ready_in_time_is_reported(tmp_path: Path) -> None:
     with (
         Process(["sleep", "600"], log=tmp_path / "log") as server,
         pytest.raises(ServerFailed, match=r"not ready after 0\.2 s"),
@@ -92,7 +92,7 @@ def test_a_java_that_does_not_answer_is_killed() -> None:
         assert not jvm.process.alive
 
 
-def test_ports_are_free_and_given_once() -> None:
+def test_ports_are_free_and_returned_once() -> None:
     ports = [free_port() for _ in range(50)]
     assert len(set(ports)) == 50
     assert all(port_is_free(port) and not port_answers(port) for port in ports)
@@ -112,7 +112,7 @@ class _HalfUp(Servers):
         self.first.kill()
 
 
-def test_nothing_is_left_where_not_all_servers_came_up(tmp_path: Path) -> None:
+def test_no_server_is_left_if_another_fails_to_start(tmp_path: Path) -> None:
     servers = _HalfUp(tmp_path / "log")
     with pytest.raises(ServerFailed, match="the second"), servers:
         pass

@@ -1,4 +1,4 @@
-"""The servers themselves: a standalone fresh and on a capture's data, bookies, two brokers."""
+"""The servers themselves: new and captured standalones, bookies, and two brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS = "persistent/public/default/orders/internalStats"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_fresh_standalone_starts_stops_and_starts_again(version: str) -> None:
+def test_a_new_standalone_can_be_stopped_and_restarted(version: str) -> None:
     with PulsarStandalone(version) as pulsar:
         assert "public/default" in pulsar.admin("GET", "namespaces/public")
         pulsar.admin("PUT", "persistent/public/default/kept")
@@ -47,7 +47,7 @@ def test_a_standalone_serves_the_data_of_a_capture(version: str, capture: Callab
     assert stats["lastConfirmedEntry"] == truth["internalStats"]["lastConfirmedEntry"]
 
 
-def test_the_broker_inside_can_be_reached() -> None:
+def test_the_objects_of_a_broker_can_be_reached() -> None:
     topic = "persistent://public/default/inside"
     with PulsarStandalone(NEWEST) as pulsar:
         pulsar.admin("PUT", "persistent/public/default/inside")

@@ -1,10 +1,10 @@
-"""A capture of transactions: `python -m tests.servers.transactions VERSION DIRECTORY [batched|killed]`.
+"""Make a capture of transactions: `python -m tests.servers.transactions VERSION DIRECTORY [batched|killed]`.
 
-Committed, aborted and open transactions of several ledgers over two restarts, acknowledgements in
-transactions, and what the broker says of them after the second: truth.json as of every capture, with
-`transactions` in it. `batched`: logs of the coordinator and of pending acknowledgements in batches,
-snapshots of the transaction buffer in segments; else one record an entry, one snapshot a topic.
-`killed`: what a SIGKILL left after the second step, and the truth of the start after it.
+It has committed, aborted and open transactions over several ledgers and two restarts, acknowledgements in
+transactions, and what the broker reports after the second restart: the usual truth.json with `transactions`
+in it. `batched` has the logs of the coordinator and of pending acknowledgements in batches, and snapshots of
+the transaction buffer in segments; otherwise there is one record per entry and one snapshot per topic.
+`killed` has the data that a SIGKILL after the second step left, and the truth of the next start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INSIDE: Final = "tests.servers.transactions_inside"
 TOPIC: Final = "persistent://public/default/money"
 ACKED: Final = "persistent://public/default/acked"
 PLAIN: Final = "persistent://public/default/plain"
-# Two aborted transactions a segment: (size - 8 - length of the topic's name) / 3.
+# Two aborted transactions per segment: (size - 8 - length of the topic's name) / 3.
 _SEGMENT_SIZE: Final = 8 + len(TOPIC) + 6
 _ALWAYS: Final = {
     "transactionCoordinatorEnabled": "true",
@@ -43,14 +43,14 @@ _BATCHED: Final = {
     "transactionPendingAckBatchedWriteEnabled": "true",
     "transactionPendingAckBatchedWriteMaxDelayInMillis": "50",
 }
-# A killed bookie has not flushed: what it was given is in its journal.
+# A killed bookie has not flushed, so its entries are in the journal.
 _NO_FLUSH: Final = {"flushInterval": "600000", "dbStorage_writeCacheMaxSizeMb": "64"}
 HOW: Final[Mapping[str, Mapping[str, str]]] = {"plain": {}, "batched": _BATCHED, "killed": _NO_FLUSH}
 SUBSCRIPTIONS: Final = ("work", "all", "odd/näme %2F")
 
 
 class Bank:
-    """The cluster under way, its client, and what became of each transaction so far."""
+    """The running cluster, its client, and the outcome of each transaction so far."""
 
     def __init__(self, pulsar: PulsarStandalone, java: Jvm) -> None:
         self.pulsar, self.java = pulsar, java
@@ -64,11 +64,11 @@ class Bank:
         self.outcomes |= dict.fromkeys(names, "open")
 
     def subscribe(self, subscription: str, topic: str) -> None:
-        """Make a subscription, which keeps the topic's ledgers."""
+        """Create a subscription, which keeps the topic's ledgers."""
         self.java.call("tests.servers.clients.java:subscribe", self.pulsar.service_url, topic, subscription)
 
     def send(self, name: str | None, count: int = 1, batch: int = 0, topic: str = TOPIC) -> None:
-        """Publish, in a transaction or in none."""
+        """Publish, with or without a transaction."""
         payloads = [f"{name or 'plain'} {self._sent + number}".encode() for number in range(count)]
         self._sent += count
         self.java.call(f"{CLIENT}:send", self.pulsar.service_url, topic, payloads, name, batch)
@@ -89,7 +89,7 @@ class Bank:
 
 
 def first(bank: Bank) -> None:
-    """Rounds of three transactions at a time, of which one is aborted; two live on."""
+    """Run rounds of three transactions at a time, one of them aborted. Two stay open."""
     for topic in (TOPIC, PLAIN):
         bank.subscribe("keep", topic)
     bank.begin("late", "lost")
@@ -107,7 +107,7 @@ def first(bank: Bank) -> None:
 
 
 def second(bank: Bank) -> None:
-    """The two are ended; acknowledgements in transactions that are committed, aborted or left open."""
+    """End the two, and acknowledge in transactions that are committed, aborted or left open."""
     bank.send("late", 2)
     bank.end(late="commit", lost="abort")
     bank.begin("spent", "never", "open")
@@ -131,19 +131,19 @@ def second(bank: Bank) -> None:
 
 
 def third(bank: Bank) -> None:
-    """Nothing: what the broker says after it came back."""
+    """Do nothing. The truth is what the broker reports after its restart."""
 
 
 STEPS: Final[tuple[Callable[[Bank], None], ...]] = (first, second, third)
 
 
 def make(version: str, directory: Path, how: str = "plain") -> dict[str, Any]:
-    """Run the steps, write the capture and return its truth; `how` is one of HOW. FileExistsError."""
+    """Run the steps, write the capture and return its truth. `how` is one of HOW. Raises FileExistsError."""
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty")
-    pulsar, stated = PulsarStandalone(version, settings={**_ALWAYS, **HOW[how]}), dict[str, Any]()
-    # What is killed is saved before it comes back, else what it left when all was over.
+    pulsar, truth_of_all = PulsarStandalone(version, settings={**_ALWAYS, **HOW[how]}), dict[str, Any]()
+    # Killed data is saved before the restart, and other data at the end.
     saved = second if how == "killed" else third
     with Jvm(version, heap="512m") as java:
         bank = Bank(pulsar, java)
@@ -151,29 +151,29 @@ def make(version: str, directory: Path, how: str = "plain") -> dict[str, Any]:
             for step in STEPS:
                 pulsar.start()
                 step(bank)
-                stated = _told(bank) if step is third else {}
+                truth_of_all = _truth(bank) if step is third else {}
                 pulsar.kill() if saved is second and step is second else pulsar.stop()
                 if step is saved:
                     pulsar.save_data(directory)
                     write_metadata(directory / "metadata.ndjson", dump(pulsar))
         finally:
             pulsar.close()
-    (directory / "truth.json").write_text(json.dumps(stated, ensure_ascii=False, sort_keys=True))
-    return stated
+    (directory / "truth.json").write_text(json.dumps(truth_of_all, ensure_ascii=False, sort_keys=True))
+    return truth_of_all
 
 
-def _told(bank: Bank) -> dict[str, Any]:
-    stated: dict[str, Any] = truth.stated(bank.pulsar, bank.java)
-    stated[TOPIC]["transactions"] = {bank.ids[name]: outcome for name, outcome in bank.outcomes.items()}
-    stated[TOPIC]["transactionBuffer"] = bank.pulsar.call(f"{INSIDE}:transaction_buffer", TOPIC)
-    stated[ACKED]["pendingAcks"] = {
+def _truth(bank: Bank) -> dict[str, Any]:
+    topics: dict[str, Any] = truth.truth_of_topics(bank.pulsar, bank.java)
+    topics[TOPIC]["transactions"] = {bank.ids[name]: outcome for name, outcome in bank.outcomes.items()}
+    topics[TOPIC]["transactionBuffer"] = bank.pulsar.call(f"{INSIDE}:transaction_buffer", TOPIC)
+    topics[ACKED]["pendingAcks"] = {
         name: bank.pulsar.call(f"{INSIDE}:pending_acks", ACKED, name) for name in SUBSCRIPTIONS
     }
-    return stated
+    return topics
 
 
 def main() -> None:
-    """Make the capture that the command line asks for."""
+    """Make the capture."""
     version, directory, *how = sys.argv[1:]
     make(version, Path(directory), *how)
 

@@ -1,4 +1,4 @@
-"""What a running broker itself knows of transactions, asked in its JVM (see `tests.servers.inside`)."""
+"""A running broker's view of transactions, from its own JVM (see `tests.servers.inside`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = 180
 
 
 def transaction_buffer(topic: str) -> dict[str, Any]:
-    """Return where readers of a topic stop and how many transactions are open."""
+    """Return the position up to which readers of a topic may read, and the number of open transactions."""
     buffer = _topic(topic).getTransactionBuffer()
     deadline = time.monotonic() + SECONDS
     while str(buffer.getStats(False).state) not in ("Ready", "NoSnapshot"):
@@ -30,7 +30,7 @@ def transaction_buffer(topic: str) -> dict[str, Any]:
 
 
 def pending_acks(topic: str, subscription: str) -> dict[str, Any]:
-    """Return what a subscription holds acknowledged in open transactions, by transaction."""
+    """Return the messages that a subscription acknowledged in open transactions, by transaction."""
     handle = _topic(topic).getSubscription(JString(subscription)).getPendingAckHandle()
     handle.pendingAckHandleFuture().get(SECONDS, JClass("java.util.concurrent.TimeUnit").SECONDS)
     individual, cumulative = (
@@ -41,8 +41,8 @@ def pending_acks(topic: str, subscription: str) -> dict[str, Any]:
         "individual": {}
         if individual is None
         else {
-            _txn(one.getKey()): sorted(_position(place) for place in one.getValue().values())
-            for one in individual.entrySet()
+            _txn(item.getKey()): sorted(_position(place) for place in item.getValue().values())
+            for item in individual.entrySet()
         },
         "cumulative": None
         if cumulative is None
@@ -65,7 +65,7 @@ def _txn(identity: Any) -> str:
 
 
 def _position(place: Any) -> list[Any]:
-    """Return ledger, entry, and the words of the bits that are not acknowledged (none: the whole entry)."""
+    """Return ledger, entry and the bit set of unacknowledged messages (empty: the complete entry)."""
     utility = "org.apache.bookkeeper.mledger.impl.AckSetStateUtil"
     words = JClass(utility).getAckSetArrayOrNull(place)
     return [

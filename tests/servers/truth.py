@@ -1,4 +1,4 @@
-"""What a running broker and its Java client say of every topic: the `truth.json` of a capture."""
+"""What a running broker and its Java client report about every topic: the `truth.json` of a capture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_INDEXES: Final = 300
 MOST_TIMES: Final = 90
 
 
-def stated(pulsar: PulsarStandalone, java: Jvm) -> dict[str, dict[str, Any]]:
+def truth_of_topics(pulsar: PulsarStandalone, java: Jvm) -> dict[str, dict[str, Any]]:
     """Return the truth of every topic of the tenant `public`, by its full name."""
     names = pulsar.admin("GET", "namespaces/public")
     topics = [topic for name in names for topic in pulsar.admin("GET", f"persistent/{quote(name)}")]
@@ -23,23 +23,23 @@ def stated(pulsar: PulsarStandalone, java: Jvm) -> dict[str, dict[str, Any]]:
 
 
 def admin_path(topic: str) -> str:
-    """Return the place of a topic in the URLs of the admin interface."""
+    """Return the path of a topic in the URLs of the admin interface."""
     tenant, namespace, local = topic.removeprefix("persistent://").split("/", 2)
     return f"persistent/{tenant}/{quote(namespace)}/{quote(local, safe='')}"
 
 
 def _topic(pulsar: PulsarStandalone, java: Jvm, topic: str) -> dict[str, Any]:
     path, truth = admin_path(topic), dict[str, Any]()
-    truth["internalStats"] = _asked(pulsar, f"{path}/internalStats")
-    truth["internal-info"] = _asked(pulsar, f"{path}/internal-info")
+    truth["internalStats"] = _answer(pulsar, f"{path}/internalStats")
+    truth["internal-info"] = _answer(pulsar, f"{path}/internal-info")
     try:
         messages = java.call("tests.servers.clients.java_reader:read_all", pulsar.service_url, topic)
     except JavaFailed as error:
-        said = [line for line in str(error).splitlines() if line.startswith(("org.", "java.", "io."))]
-        return {**truth, "messages": [], "reader_error": said[0] if said else str(error)}
+        lines = [line for line in str(error).splitlines() if line.startswith(("org.", "java.", "io."))]
+        return {**truth, "messages": [], "reader_error": lines[0] if lines else str(error)}
     truth["messages"] = messages
     if messages:
-        # 2.8 has no such call: 404 for every topic.
+        # 2.8 does not have this call and answers 404 for every topic.
         if release(pulsar.version) >= (2, 9):
             truth["getMessageIdByTimestamp"] = _by_time(pulsar, path, messages)
         if release(pulsar.version) >= (4, 2):
@@ -51,7 +51,7 @@ def _by_index(pulsar: PulsarStandalone, path: str, messages: list[dict[str, Any]
     indexes = sorted({message["ix"] for message in messages if message["ix"] is not None})
     chosen = _sample(indexes, MOST_INDEXES)
     chosen += [indexes[-1] + more for more in (1, 1000)] if indexes else []
-    return {str(index): _asked(pulsar, f"{path}/getMessageIdByIndex?index={index}") for index in chosen}
+    return {str(index): _answer(pulsar, f"{path}/getMessageIdByIndex?index={index}") for index in chosen}
 
 
 def _by_time(pulsar: PulsarStandalone, path: str, messages: list[dict[str, Any]]) -> dict[str, str]:
@@ -59,7 +59,7 @@ def _by_time(pulsar: PulsarStandalone, path: str, messages: list[dict[str, Any]]
     around = sorted(time + more for time in times for more in (-1, 0, 1))
     answers = {}
     for time in _sample(around, MOST_TIMES):
-        answer = _asked(pulsar, f"{path}/messageid/{time}")
+        answer = _answer(pulsar, f"{path}/messageid/{time}")
         place = ("ledgerId", "entryId", "partitionIndex")
         answers[str(time)] = (
             answer if isinstance(answer, str) else ":".join(str(answer[key]) for key in place)
@@ -68,14 +68,14 @@ def _by_time(pulsar: PulsarStandalone, path: str, messages: list[dict[str, Any]]
 
 
 def _sample(values: Iterable[int], most: int) -> list[int]:
-    """Return the first and the last and a choice between, always the same one."""
+    """Return the first and the last value and always the same choice of values between them."""
     ordered = sorted(set(values))
     if len(ordered) <= most:
         return ordered
     return sorted({ordered[0], ordered[-1], *random.Random(0).sample(ordered, most - 2)})
 
 
-def _asked(pulsar: PulsarStandalone, path: str) -> Any:
+def _answer(pulsar: PulsarStandalone, path: str) -> Any:
     try:
         return pulsar.admin("GET", path)
     except AdminError as error:

@@ -1,9 +1,9 @@
-"""Which Pulsar versions the suites against real Pulsar run with, and what happens where there are none.
+"""The Pulsar versions of the tests against real Pulsar.
 
-`PULSAR_VERSIONS="2.8.2 4.2.4"` chooses (`make interop VERSIONS=…`); PULSAR_META_FULL=1 the full sizes:
-20 000 values in each test of the oracle, more than half a million a version.
-Without Maven the tests are skipped with a reason that starts with NO_JARS; `tests.servers.report`
-prints what did not run, and in CI it is a failure.
+`PULSAR_VERSIONS="2.8.2 4.2.4"` chooses them (`make interop VERSIONS=…`). PULSAR_META_FULL=1 selects the full
+sizes: 20 000 values in each test of the oracle, more than half a million per version. Without Maven, the
+tests are skipped with a reason that starts with NO_JARS, and `tests.servers.report` prints what did not run.
+In CI, they fail instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.servers import jars
 
-# The newest 4.2 and one of the 4.0 line, in which the metadata is still Java protobuf.
+# The newest 4.2, and one of the 4.0 line, whose metadata is still Java protobuf.
 NEWEST: Final = "4.2.4"
 DEFAULT: Final = (NEWEST, "4.0.7")
 VERSIONS: Final = tuple(os.environ.get("PULSAR_VERSIONS", "").split()) or DEFAULT
@@ -24,7 +24,7 @@ NO_JARS: Final = "no jars: "
 
 @cache
 def why_not(version: str) -> str | None:
-    """Return why there are no jars of `version` here, None where there are; asks Maven the first time."""
+    """Return why there are no jars of `version`, or None if there are. The first call uses Maven."""
     try:
         jars.resolve(version)
     except jars.NoJars as error:
@@ -33,5 +33,5 @@ def why_not(version: str) -> str | None:
 
 
 def size(few: int, full: int) -> int:
-    """Return how many values to try: `few`, or `full` with PULSAR_META_FULL=1."""
+    """Return the number of values to try: `few`, or `full` with PULSAR_META_FULL=1."""
     return full if FULL else few

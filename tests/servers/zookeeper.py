@@ -1,4 +1,4 @@
-"""ZooKeeper's own server, from the jars that pyspark brings; needs only Java.
+"""ZooKeeper's own server, from the jars in pyspark. It needs only Java.
 
 with ZookeeperServer(tmp_path) as server:
     open_store(f"zk://{server.address}")
@@ -28,15 +28,15 @@ appender.console.layout.pattern = %d %p %c{1} %m%n
 
 
 class ZookeeperServer(RestartableServer):
-    """A standalone server on a free loopback port, with its data below `directory`.
+    """A standalone server on a free loopback port, with its data in `directory`.
 
-    `settings` are lines of zoo.cfg, `java_options` are given to Java before the class.
+    `settings` are lines of zoo.cfg. `java_options` are passed to Java before the class.
     """
 
     name = "ZooKeeper"
 
     def __init__(self, directory: Path, *, settings: str = "", java_options: tuple[str, ...] = ()) -> None:
-        """Without Java the test that wants the server is skipped."""
+        """Skips the test if there is no Java."""
         skip_or_fail(why_not())
         super().__init__(directory, free_port())
         (directory / "data").mkdir()
@@ -65,17 +65,17 @@ class ZookeeperServer(RestartableServer):
         ]
 
     def ready(self) -> bool:
-        # `ruok` is answered before requests are.
+        # The server answers `ruok` before it answers requests.
         return b"zk_server_state" in four_letters(self.port, b"mntr")
 
 
 def why_not() -> str | None:
-    """Return why no server can be started here, None where one can."""
+    """Return why no server can be started here, or None if one can."""
     return java.why_not()
 
 
 def four_letters(port: int, word: bytes) -> bytes:
-    """Return the server's answer to one of its four-letter words, nothing where it does not answer."""
+    """Return the server's answer to a four-letter word, or nothing if it does not answer."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
             connection.sendall(word)
@@ -85,13 +85,13 @@ def four_letters(port: int, word: bytes) -> bytes:
 
 
 def _classes() -> str:
-    """Return the class path: those of the jars that pyspark brings that ZooKeeper needs."""
+    """Return the class path of the jars in pyspark that ZooKeeper needs."""
     jars = (_pyspark() / "jars").glob("*.jar")
     return os.pathsep.join(sorted(str(jar) for jar in jars if jar.name.startswith(_NEEDED)))
 
 
 def _pyspark() -> Path:
-    found = find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

@@ -16,7 +16,7 @@ from pulsar_meta.proto import Oxia_pb2 as oxia
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
-from tests.servers.scripted import STRANGE_SERVERS, grpc_server, nobody, tcp_server, zookeeper
+from tests.servers.scripted import STRANGE_SERVERS, closed_port, grpc_server, tcp_server, zookeeper
 
 SCHEMES = ("zk", "etcd", "oxia")
 Calls = dict[str, Callable[[Any], Any]]
@@ -37,14 +37,16 @@ def in_time(call: Callable[[], object], *kinds: type[PulsarMetaError], seconds: 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_closed_port_is_named(scheme: str) -> None:
-    port = nobody()
+    port = closed_port()
     text = in_time(lambda: open_store(f"{scheme}://127.0.0.1:{port}"), seconds=4)
     assert text.endswith(f"nobody answers at 127.0.0.1:{port} (Connection refused)")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_an_unknown_host_is_named(scheme: str) -> None:
-    text = in_time(lambda: open_store(f"{scheme}://no-such-host.invalid:1,127.0.0.1:{nobody()}"), seconds=8)
+    text = in_time(
+        lambda: open_store(f"{scheme}://no-such-host.invalid:1,127.0.0.1:{closed_port()}"), seconds=8
+    )
     assert "no-such-host.invalid:1 (no address is known of this host)" in text
     assert "(Connection refused)" in text
 
@@ -249,7 +251,7 @@ def test_an_oxia_without_shards_is_an_error() -> None:
 @pytest.mark.parametrize("name", [*STRANGE_SERVERS, "closed port"])
 def test_the_program_ends_with_a_one_line_error(scheme: str, name: str) -> None:
     with tcp_server(STRANGE_SERVERS.get(name, STRANGE_SERVERS["stalls"])) as port:
-        target = nobody() if name == "closed port" else port
+        target = closed_port() if name == "closed port" else port
         done = pulsar_meta_here("ls", "/", "--store", f"{scheme}://127.0.0.1:{target}?timeout=0.7")
     assert (done.returncode, done.stdout) == (6, b"")
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Pulsar's Python client, which is the C++ client. Run it in a process of its own:
+"""Pulsar's Python client, which wraps the C++ client. Run it in a separate process:
 
 python -m tests.servers.clients.cpp URL TOPIC COMPRESSION BATCH COUNT [CHUNK]
 """
@@ -9,12 +9,12 @@ import sys
 
 
 def payload(number: int) -> bytes:
-    """What message `number` carries."""
+    """Return the payload of message `number`."""
     return f"cpp {number} ".encode() * (1 + number % 17)
 
 
 def main() -> None:
-    """Publish COUNT messages, BATCH a batch (0: none), in chunks of CHUNK bytes at most if given."""
+    """Publish COUNT messages in batches of BATCH (0: unbatched), in chunks of up to CHUNK bytes."""
     import pulsar
 
     url, topic, compression, batch, count, *chunk = sys.argv[1:]

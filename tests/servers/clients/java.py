@@ -1,7 +1,7 @@
-"""Pulsar's Java client, run inside a JVM (see `tests.servers.jvm`): produce, acknowledge, consume.
+"""Pulsar's Java client in a JVM (see `tests.servers.jvm`): produce, acknowledge, consume.
 
-Messages and positions travel as plain dictionaries, so that every client's can be compared:
-{"ledger", "entry", "batch" (-1: none), "key", "payload" (None: null value), "properties", "event_time"}.
+Messages and positions are plain dictionaries, so that those of all clients can be compared: {"ledger",
+"entry", "batch" (-1: none), "key", "payload" (None: null value), "properties", "event_time"}.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from jpype import JArray, JByte, JClass
 
 _API: Final = "org.apache.pulsar.client.api"
 _clients: dict[str, Any] = {}
-# Seconds that a broker may take which was just started, on a machine that is busy.
+# Seconds that a broker may take after its start on a busy machine.
 PATIENCE: Final = 90
 
 
 def produce(url: str, topic: str, messages: list[dict[str, Any]], options: dict[str, Any]) -> None:
-    """Publish `messages` (payload, key, properties, event_time; all but payload may be missing).
+    """Publish `messages` (payload, key, properties, event_time; only payload is required).
 
-    `options`: compression ("NONE"), batch (messages a batch; 0: none), chunk (largest chunk in bytes),
-    public_key (PEM file: encrypt), transaction ("commit", "abort"), schema ("STRING": payloads are text),
+    `options`: compression ("NONE"), batch (messages per batch; 0: unbatched), chunk (largest chunk in bytes),
+    public_key (PEM file, to encrypt), transaction ("commit", "abort"), schema ("STRING": payloads are text),
     delay (seconds until a message may be delivered).
     """
     client = client_for(url)
@@ -40,9 +40,9 @@ def produce(url: str, topic: str, messages: list[dict[str, Any]], options: dict[
 def subscribe(
     url: str, topic: str, subscription: str, properties: dict[str, str] | None = None, wait: bool = False
 ) -> None:
-    """Make a durable subscription at the start of the topic.
+    """Create a durable subscription at the start of the topic.
 
-    `wait`: a shared one that waits a second for messages, so that the broker tracks delayed ones.
+    With `wait`, it is shared and waits a second for messages, so that the broker tracks delayed ones.
     """
     shared = {"type": "Shared"} if wait else {}
     with _consumer(url, topic, subscription, {"properties": properties or {}, **shared}) as consumer:
@@ -53,7 +53,7 @@ def subscribe(
 def acknowledge(
     url: str, topic: str, subscription: str, total: int, chosen: list[int], options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Receive `total` messages, acknowledge those at the places `chosen`; return all.
+    """Receive `total` messages, acknowledge those at the places `chosen`, and return all.
 
     `options`: cumulative (True: `chosen` is one place), private_key (PEM file).
     """
@@ -68,7 +68,7 @@ def acknowledge(
 def drain(
     url: str, topic: str, subscription: str, expected: int, options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Receive `expected` messages, then whatever else comes within a second; acknowledge nothing."""
+    """Receive `expected` messages, then any others that arrive within a second. Acknowledges nothing."""
     with _consumer(url, topic, subscription, options) as consumer:
         received: list[dict[str, Any]] = []
         while message := _receive(consumer, PATIENCE if len(received) < expected else 1, needed=False):
@@ -77,7 +77,7 @@ def drain(
 
 
 def put_off(url: str, topic: str, subscription: str, total: int, tries: int) -> None:
-    """Receive `total` messages and put each off until, after `tries` times, it is a dead letter."""
+    """Receive `total` messages and reconsume each later, until after `tries` times it is a dead letter."""
     units = JClass("java.util.concurrent.TimeUnit")
     with _consumer(url, topic, subscription, {"type": "Shared", "tries": tries}) as consumer:
         for _ in range(total * (tries + 1)):
@@ -105,7 +105,7 @@ def close() -> None:
 
 
 def client_for(url: str) -> Any:
-    """Return the client of a service, made when it is first asked for.
+    """Return the client of a service, created at the first call.
 
     A broker that has just started refuses transactions until it has read its system topics.
     """
@@ -131,7 +131,7 @@ def _producer_builder(client: Any, topic: str, options: dict[str, Any]) -> Any:
         builder = builder.batchingMaxMessages(options["batch"]).batchingMaxPublishDelay(10, units.SECONDS)
     if "chunk" in options:
         builder = builder.enableChunking(True)
-        # Clients before 2.10 cut at the broker's largest message only.
+        # Clients before 2.10 split messages only at the broker's largest message size.
         if hasattr(builder, "chunkMaxMessageSize"):
             builder = builder.chunkMaxMessageSize(options["chunk"])
     if "public_key" in options:

@@ -1,4 +1,4 @@
-"""Reading whole topics with Pulsar's Java client, run inside a JVM: the `messages` of a capture's truth."""
+"""Reading whole topics with Pulsar's Java client in a JVM: the `messages` of a capture's truth."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ READ_SECONDS: Final = 10
 def read_all(url: str, topic: str) -> list[dict[str, Any]]:
     """Return every message of a topic in reading order, in the form of truth.json (see fixtures).
 
-    Without keys: of an encrypted entry the reader gets one message, as it is stored.
+    The reader has no keys, so it receives an encrypted entry as one message in its stored form.
     """
     builder = client_for(url).newReader(JClass(f"{_API}.Schema").BYTES).topic(topic)
     builder = builder.startMessageId(JClass(f"{_API}.MessageId").earliest).startMessageIdInclusive()
     builder = builder.cryptoFailureAction(JClass(f"{_API}.ConsumerCryptoFailureAction").CONSUME)
     reader = _reader_of_segment(url, builder) if topic.startswith("segment://") else builder.create()
     try:
-        found: list[Any] = []
+        messages: list[Any] = []
         while reader.hasMessageAvailable():
             message = reader.readNext(READ_SECONDS, JClass("java.util.concurrent.TimeUnit").SECONDS)
             if message is None:
-                # The reader waits for the last message of the batch that it cannot open.
-                if found and found[-1].getEncryptionCtx().isPresent():
+                # The reader waits for the last message of the batch that it can't open.
+                if messages and messages[-1].getEncryptionCtx().isPresent():
                     break
                 raise TimeoutError(f"{topic}: a message is announced and does not come")
-            found.append(message)
-        # Of a terminated topic whose last ledger is empty Pulsar 5 says that there is nothing.
-        if not found:
-            found += iter(lambda: reader.readNext(1, JClass("java.util.concurrent.TimeUnit").SECONDS), None)
-        return [_truth(message) for message in found]
+            messages.append(message)
+        # For a terminated topic with an empty last ledger, Pulsar 5 reports that there are no messages.
+        if not messages:
+            messages += iter(
+                lambda: reader.readNext(1, JClass("java.util.concurrent.TimeUnit").SECONDS), None
+            )
+        return [_truth(message) for message in messages]
     finally:
         reader.close()
 
 
 def _reader_of_segment(url: str, builder: Any) -> Any:
-    """Read one segment as the client for scalable topics does it: the builder itself refuses (Pulsar 5)."""
+    """Read one segment as the client for scalable topics does, because the builder refuses it (Pulsar 5)."""
     field = builder.getClass().getDeclaredField("conf")
     field.setAccessible(True)
     return client_for(url).createSegmentReaderAsync(field.get(builder), JClass(f"{_API}.Schema").BYTES).get()
@@ -70,6 +72,6 @@ def _truth(message: Any) -> dict[str, Any]:
 
 
 def _optional(message: Any, getter: str) -> int | None:
-    # 2.8's client has neither.
+    # The client of 2.8 has neither.
     value = getattr(message, getter)() if hasattr(message, getter) else None
     return int(value.get()) if value is not None and value.isPresent() else None

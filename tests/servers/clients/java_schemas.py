@@ -1,4 +1,4 @@
-"""Messages with schemas of every type by Pulsar's Java client, run inside a JVM (see `tests.servers.jvm`)."""
+"""Messages with schemas of every type by Pulsar's Java client in a JVM (see `tests.servers.jvm`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _API: Final = "org.apache.pulsar.client.api"
 READ_SECONDS: Final = 30
 _KIND: Final = {"type": "enum", "name": "Kind", "symbols": ["NEW", "PAID"]}
 _TIME: Final = {"type": "long", "logicalType": "timestamp-millis"}
-# Versions of one record, each of which reads what the others wrote.
+# Versions of one record, each of which can read messages of the others.
 ORDERS: Final = (
     [{"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"], "default": None}],
     [
@@ -49,7 +49,7 @@ _JAVA_TIMES: Final = {"date": "java.util.Date", "time": "java.sql.Time", "timest
 
 
 def produce_all(url: str, namespace: str) -> None:
-    """Publish to a topic for each type of schema, and make a subscription that keeps its ledgers."""
+    """Publish to one topic per type of schema, with a subscription that keeps its ledgers."""
     schemas, client = JClass(f"{_API}.Schema"), client_for(url)
     for name, (schema, kind, texts) in PRIMITIVES.items():
         _publish(
@@ -75,18 +75,18 @@ def produce_all(url: str, namespace: str) -> None:
 
 
 def values_of(url: str, topic: str) -> list[dict[str, Any]]:
-    """Return what AUTO_CONSUME makes of each message: {"l", "e", "b", "type", "value"} (Java's text)."""
+    """Return each message as AUTO_CONSUME decodes it: {"l", "e", "b", "type", "value"} (Java's text)."""
     schema = JClass(f"{_API}.Schema").AUTO_CONSUME()
     builder = client_for(url).newReader(schema).topic(topic)
     builder = builder.startMessageId(JClass(f"{_API}.MessageId").earliest).startMessageIdInclusive()
-    reader, found = builder.create(), []
+    reader, values = builder.create(), []
     try:
         while reader.hasMessageAvailable():
             message = reader.readNext(READ_SECONDS, JClass("java.util.concurrent.TimeUnit").SECONDS)
             position, record = message.getMessageId(), message.getValue()
             batch = int(position.getBatchIndex()) if hasattr(position, "getBatchIndex") else -1
             version = message.getSchemaVersion()
-            found.append(
+            values.append(
                 {
                     "l": int(position.getLedgerId()), "e": int(position.getEntryId()), "b": batch,
                     "version": None if version is None else int.from_bytes(bytes(version), "big"),
@@ -95,7 +95,7 @@ def values_of(url: str, topic: str) -> list[dict[str, Any]]:
             )  # fmt: skip
     finally:
         reader.close()
-    return found
+    return values
 
 
 def _seen(record: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _record(schema: Any, version: int, number: int, kind: str) -> Any:
         builder = builder.set("amount", JClass("java.lang.Double")(number / 4))
     if version == 2:
         builder = builder.set(
-            "tags", JClass("java.util.ArrayList")([JString(f"t{one}") for one in range(number)])
+            "tags", JClass("java.util.ArrayList")([JString(f"t{index}") for index in range(number)])
         )
         builder = builder.set("at", JClass("java.lang.Long")(1_787_229_296_789 + number))
         raw = JClass("java.nio.ByteBuffer").wrap(JArray(JByte)(bytes([0, 255, number])))
@@ -200,7 +200,7 @@ def _key_values(client: Any, namespace: str) -> None:
 
 
 def _protobuf(client: Any, namespace: str) -> None:
-    """Protobuf's own description of types: nested messages, enums, repeated fields, other files."""
+    """Publish messages with Protobuf's own descriptors: nested messages, enums, repeated fields, imports."""
     kind = JClass("com.google.protobuf.Type")
     fields = JClass("com.google.protobuf.Field")
     values = []

@@ -1,4 +1,4 @@
-"""What a Java client does in transactions, run inside a JVM; each transaction has a name here."""
+"""Transactions of a Java client in a JVM. Each transaction has a name here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _open: dict[str, Any] = {}
 
 
 def begin(url: str, names: list[str]) -> dict[str, str]:
-    """Begin transactions that nobody ends but `end`; return their ids by name, as `most:least`."""
+    """Begin transactions that only `end` ends. Returns their ids by name, as `most:least`."""
     units = JClass("java.util.concurrent.TimeUnit")
     building = [client_for(url).newTransaction().withTransactionTimeout(HOURS, units.HOURS) for _ in names]
     begun = [builder.build() for builder in building]
@@ -23,7 +23,7 @@ def begin(url: str, names: list[str]) -> dict[str, str]:
 
 
 def send(url: str, topic: str, payloads: list[bytes], name: str | None, batch: int = 0) -> None:
-    """Publish in the transaction of this name (None: in none); `batch` messages an entry (0: unbatched)."""
+    """Publish in the transaction `name` (None: in none), with `batch` messages per entry (0: unbatched)."""
     transaction = None if name is None else _open[name]
     with _closing(_producer_builder(client_for(url), topic, {"batch": batch}).create()) as producer:
         sent = [_send(producer, {"payload": payload}, transaction, {}) for payload in payloads]
@@ -50,7 +50,7 @@ def acknowledge(
     places: dict[str, list[int]],
     cumulative: bool = False,
 ) -> None:
-    """Receive `total` messages and acknowledge those at the places, in the transaction that has them."""
+    """Receive `total` messages and acknowledge those at the places, each in its transaction."""
     with _consumer(url, topic, subscription, {}) as consumer:
         received = [_receive(consumer, 60).getMessageId() for _ in range(total)]
         how = consumer.acknowledgeCumulativeAsync if cumulative else consumer.acknowledgeAsync

@@ -1,4 +1,4 @@
-"""Pulsar 5's own Java client and its admin calls for scalable topics, run inside a JVM (`tests.servers.jvm`).
+"""Pulsar 5's Java client and admin calls for scalable topics in a JVM (see `tests.servers.jvm`).
 
 A position is {"segment", "l", "e", "b"}: the segment's id, then ledger, entry and batch index (-1: none).
 """
@@ -15,12 +15,12 @@ from tests.servers.clients.java import PATIENCE
 _API: Final = "org.apache.pulsar.client.api.v5"
 _clients: dict[str, Any] = {}
 _admins: dict[str, Any] = {}
-# What is to stay open: producers, consumers and transactions of a cluster that is killed.
+# Producers, consumers and transactions that stay open in a cluster that is killed.
 _open: list[Any] = []
 
 
 def admin(url: str, call: str, *arguments: Any) -> None:
-    """Call `admin.scalableTopics().CALL(*arguments)`; a dictionary becomes a map."""
+    """Call `admin.scalableTopics().CALL(*arguments)`. Dictionaries become maps."""
     if url not in _admins:
         _admins[url] = (
             JClass("org.apache.pulsar.client.admin.PulsarAdmin").builder().serviceHttpUrl(url).build()
@@ -33,8 +33,9 @@ def produce(
 ) -> list[dict[str, int]]:
     """Publish messages (payload, key, properties, event_time) and return their positions.
 
-    `options`: batch (most messages of one), transaction ("commit", "abort", or "open": left so), split (a
-    segment to split with the admin at `admin` after half of them), keep (the producer stays connected).
+    `options`: batch (largest number of messages in a batch), transaction ("commit", "abort", or "open": left
+    open), split (a segment to split with the admin at `admin` after half of the messages), keep (the producer
+    stays connected).
     """
     client = client_for(url)
     transaction = client.newTransaction() if "transaction" in options else None
@@ -43,7 +44,7 @@ def produce(
     sent = _send_all(producer, messages[:half], transaction)
     if "split" in options:
         admin(options["admin"], "splitSegment", topic.partition("://")[2], options["split"])
-        # A message that meets the sealed segment is sent again, but its transaction can no longer commit.
+        # A message for the sealed segment is sent again, but its transaction can no longer commit.
         time.sleep(2)
         sent += _send_all(producer, messages[half:], transaction)
     if transaction is not None and options["transaction"] != "open":
@@ -58,9 +59,9 @@ def produce(
 def consume(url: str, topic: str, subscription: str, options: dict[str, Any]) -> list[dict[str, int]]:
     """Receive `total` messages from the beginning and return their positions.
 
-    `options`: kind ("stream" or "queue"), total, acknowledge (places among them: of a queue these are
-    acknowledged, of a stream all up to the last), transaction (acknowledge in one that is left open),
-    keep (the consumer stays connected).
+    `options`: kind ("stream" or "queue"), total, acknowledge (places among the messages: of a queue exactly
+    these, of a stream all up to the last), transaction (acknowledge in one that is left open), keep (the
+    consumer stays connected).
     """
     client = client_for(url)
     consumer = _consumer(client, topic, subscription, options["kind"])
@@ -79,14 +80,14 @@ def consume(url: str, topic: str, subscription: str, options: dict[str, Any]) ->
 
 
 def close() -> None:
-    """Close every client, with the producers and consumers that it still has."""
-    for held in (_clients, _admins):
-        for url in list(held):
-            held.pop(url).close()
+    """Close every client with its producers and consumers."""
+    for clients in (_clients, _admins):
+        for url in list(clients):
+            clients.pop(url).close()
 
 
 def client_for(url: str) -> Any:
-    """Return the client of a service, made when it is first asked for."""
+    """Return the client of a service, created at the first call."""
     if url not in _clients:
         builder = JClass(f"{_API}.PulsarClient").builder().serviceUrl(url)
         # 5.0.0-M1 has no call that enables transactions.
@@ -145,7 +146,7 @@ def _acknowledge(client: Any, consumer: Any, chosen: list[Any], options: dict[st
 
 
 def _position(message_id: Any) -> dict[str, int]:
-    """Return the segment and the place within it; the id hands out neither but by reflection."""
+    """Return the segment and the position in it, which the id exposes only by reflection."""
     place = _hidden(message_id, "v4MessageId")
     batch = int(place.getBatchIndex()) if hasattr(place, "getBatchIndex") else -1
     return {

@@ -1,4 +1,4 @@
-"""The clients that are programs of their own: C++ (through Python) and Go."""
+"""Clients that are separate programs: C++ (through Python) and Go."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def produce_cpp(url: str, topic: str, compression: str, batch: int, count: int, 
 
 
 def produce_go(url: str, topic: str, compression: str, batch: int, count: int) -> None:
-    """Publish with the Go client, which is built the first time."""
+    """Publish with the Go client, which is built at the first call."""
     _run([str(go_client()), url, topic, compression, str(batch), str(count)])
 
 
 def why_no_go() -> str | None:
-    """Return why the Go client cannot be had here, None where it can."""
+    """Return why the Go client can't be built here, or None if it can."""
     if shutil.which("go") is None:
         return "the Go client needs Go, and there is no `go` here"
     try:
@@ -52,7 +52,7 @@ def why_no_go() -> str | None:
 
 @cache
 def go_client() -> Path:
-    """Return the program built from go/main.go, kept beside the jars."""
+    """Return the program built from go/main.go, which is kept next to the jars."""
     sources = {name: (_GO / name).read_bytes() for name in ("go.mod", "main.go")}
     digest = hashlib.sha256(b"".join(sources.values())).hexdigest()[:16]
     home = cache_directory().parent / "go-client" / digest
