@@ -15,8 +15,7 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
-from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, by_index
+from pulsar_meta.jobs.seek.readings import LedgerRange, Reading, ReadingOrder, ReadRequest, by_index
 from pulsar_meta.jobs.seek.search import TopicSearch
 
 LEDGERS, PER_LEDGER, POOL, BATCH_READ = 20_000, 50_000, 1 << 21, 100

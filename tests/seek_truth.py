@@ -19,10 +19,9 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.questions import INDEX, Kind, Question, SeekOptions
-from pulsar_meta.jobs.seek.samples import CLOCKS, Reading, State
-from pulsar_meta.jobs.seek.seeker import Seeker, plan_topic, reading_order
+from pulsar_meta.jobs.seek.readings import CLOCKS, Reading, State, read_one
+from pulsar_meta.jobs.seek.seek import Seeker, plan_topic, reading_order
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store

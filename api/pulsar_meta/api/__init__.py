@@ -31,7 +31,7 @@ from pulsar_meta.codecs.errors import (
     UsageError,
 )
 from pulsar_meta.jobs.cursors.documents import SubscriptionDetail, SubscriptionLine
-from pulsar_meta.jobs.seek.seeker import SeekAnswer
+from pulsar_meta.jobs.seek.seek import SeekAnswer
 
 # Everything that is public; tests/api/test_public.py has how it looks.
 __all__ = [

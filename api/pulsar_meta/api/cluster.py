@@ -20,7 +20,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.jobs.entries.entry_choice import Choice, choice_of, choose
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import SeekOptions
-from pulsar_meta.jobs.seek.seeker import SeekAnswer
+from pulsar_meta.jobs.seek.seek import SeekAnswer
 from pulsar_meta.jobs.topics import topic as model
 from pulsar_meta.jobs.values.store_tree import read_value
 from pulsar_meta.stores.base import Versioned

@@ -38,8 +38,7 @@ from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import read_messages
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
-from pulsar_meta.jobs.seek.seek import seek
-from pulsar_meta.jobs.seek.seeker import SeekAnswer
+from pulsar_meta.jobs.seek.seek import SeekAnswer, seek
 from pulsar_meta.jobs.topics import topic as model
 from pulsar_meta.jobs.transactions.pending_acks import pending_acks
 from pulsar_meta.stores.base import Store

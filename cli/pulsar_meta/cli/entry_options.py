@@ -29,7 +29,6 @@ from pulsar_meta.jobs.entries.entry_reading import DataEntry, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.seek.questions import parse_index
-from pulsar_meta.jobs.spark.entries import match_with_spark
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper
 from pulsar_meta.stores.base import Store
@@ -286,6 +285,8 @@ class Matches:
     ) -> Iterator[Document]:
         for choice, _ in places:
             self.coverage.add(choice)
+        from pulsar_meta.jobs.spark.commands import match_with_spark
+
         sources = Sources(None if store is None else store.url, tuple(urls))
         parts = [part for choice, limits in places for part in ranges(choice, limits, source)]
         ledgers = with_bookkeeper(store, (part.ledger for part in parts), self.faults)

@@ -66,7 +66,7 @@ OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "restore": _WRITTEN,
     "rm": _WRITTEN,
     "schema": ("pulsar_meta.cli.commands.decode:SchemaName",),
-    "seek": ("pulsar_meta.jobs.seek.seeker:SeekAnswer",),
+    "seek": ("pulsar_meta.jobs.seek.seek:SeekAnswer",),
     "set-property": _WRITTEN,
     "show-cursor": (
         f"{_CURSORS}:SubscriptionLine",

@@ -25,8 +25,9 @@ from pulsar_meta.jobs.seek.questions import (
     SeekOptions,
     parse_index,
     read_questions,
+    topics_of_namespace,
 )
-from pulsar_meta.jobs.seek.seek import Cluster, topics_of_namespace
+from pulsar_meta.jobs.seek.seek import Cluster
 from pulsar_meta.jobs.topics.topic import parse_position
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.routed import with_ledgers

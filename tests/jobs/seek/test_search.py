@@ -8,8 +8,16 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
-from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, ReadRequest, State, by_index
+from pulsar_meta.jobs.seek.readings import (
+    CLOCKS,
+    LedgerRange,
+    Measure,
+    Reading,
+    ReadingOrder,
+    ReadRequest,
+    State,
+    by_index,
+)
 from pulsar_meta.jobs.seek.search import MAX_LEDGERS, PATIENCE, TopicSearch
 from pulsar_meta.jobs.topics.topic import Position
 
@@ -43,11 +51,10 @@ class FakeTopic:
 
 @dataclass
 class FakeReads:
-    """Reads entries of a fake topic. A request gets `leading` of its entries at most."""
+    """Reads entries of a fake topic, and remembers none."""
 
     fake: FakeTopic
     entries_per_read: int = 1
-    leading: int = 10**9
     entries_read: int = 0
     round_trips: int = 0
 
@@ -58,7 +65,7 @@ class FakeReads:
         self.round_trips += 1
         if request.ledger_id in self.fake.gone:
             return [Reading(request.ledger_id, 0, State.MISSING, span=len(entries))]
-        readings = entries[request.first : request.last + 1][: self.leading]
+        readings = entries[request.first : request.last + 1]
         self.entries_read += len(readings)
         return readings
 
@@ -68,10 +75,9 @@ def searching(
     measure: Measure = by_index,
     per_read: int = 1,
     *,
-    leading: int = 10**9,
     exhaustive: bool = False,
 ) -> TopicSearch:
-    return TopicSearch(fake.order(), measure, FakeReads(fake, per_read, leading), exhaustive=exhaustive)
+    return TopicSearch(fake.order(), measure, FakeReads(fake, per_read), exhaustive=exhaustive)
 
 
 KINDS = ("batch", "one", "txn", "plain", "missing", "unreadable")
@@ -158,10 +164,9 @@ def brute_status(fake: FakeTopic, target: int) -> str:
     topics(kinds=entry_kinds, resets=False),
     st.integers(0, 1600),
     st.sampled_from((1, 3, 100)),
-    st.integers(1, 4),
 )
-def test_index_search_equals_a_full_scan(fake: FakeTopic, target: int, per_read: int, leading: int) -> None:
-    topic = searching(fake, per_read=per_read, leading=leading)
+def test_index_search_equals_a_full_scan(fake: FakeTopic, target: int, per_read: int) -> None:
+    topic = searching(fake, per_read=per_read)
     for wanted in (target, target // 3, target // 7, target):
         outcome = topic.find(wanted)
         expected = holders(fake, wanted)
@@ -349,9 +354,13 @@ def test_a_time_is_unknown_if_an_earlier_entry_may_have_it() -> None:
     assert searching(fake, CLOCKS["broker"], exhaustive=True).find(50).reading == first
 
 
-def test_a_source_without_answers_has_missing_ledgers() -> None:
-    fake = steady(2, 3, lambda ledger: ledger * 3)
-    assert searching(fake, leading=0).find(4).status == "missing-ledger"
+def test_reading_both_ends_of_a_ledger_stops_at_the_limit() -> None:
+    silent = [Reading(0, entry, publish_time=1) for entry in range(1, 5 * PATIENCE)]
+    fake = FakeTopic({0: [Reading(0, 0, first_index=7, last_index=7), *silent]})
+    outcome = searching(fake).find(3)
+    assert outcome.status == "unknown"
+    assert outcome.entries_read < 2 * PATIENCE + 100
+    assert searching(fake, exhaustive=True).find(3).status == "before-first"
 
 
 def test_positions_and_ordinals_are_inverse() -> None:

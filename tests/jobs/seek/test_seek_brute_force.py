@@ -13,7 +13,7 @@ import pytest
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, seek
-from pulsar_meta.jobs.spark.seek import answer, cut, plan_cluster
+from pulsar_meta.jobs.spark.commands import answer, cut, plan_cluster
 from tests.made_topics import TOPIC, BruteForce, MadeEntries, MadeTopic, Recipe, ask_about, make_topic
 
 # The topic of which 48 of 4000 questions about an index that is there were answered `no-index`.

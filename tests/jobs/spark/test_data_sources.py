@@ -12,10 +12,8 @@ import pytest
 from pulsar_meta.codecs.columns.column import decode_row, wrapped
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.spark.datasources import PUSHDOWN, register
-from pulsar_meta.jobs.spark.entry_source import EntryPartition, EntryReader, FilteredEntryReader
-from pulsar_meta.jobs.spark.metadata_source import LedgerReader
-from pulsar_meta.jobs.spark.pushdown import wanted_by
+from pulsar_meta.jobs.spark.datasources import PUSHDOWN, LedgerReader, register
+from pulsar_meta.jobs.spark.entry_source import EntryPartition, EntryReader, FilteredEntryReader, wanted_by
 from tests.seek_truth import read_truth
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.spark.entries import match_with_spark
+from pulsar_meta.jobs.spark.commands import match_with_spark
 from pulsar_meta.jobs.topics.topic import with_bookkeeper
 from pulsar_meta.stores.registry import open_store
 

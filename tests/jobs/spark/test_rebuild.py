@@ -14,7 +14,7 @@ from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, looked_at, scan_here
-from pulsar_meta.jobs.spark.rebuild import LEDGERS_A_TASK, scan_with_spark
+from pulsar_meta.jobs.spark.commands import LEDGERS_PER_TASK, scan_with_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def test_scans_by_spark_equal_those_of_one_process(
     by_spark = scan_with_spark(Sources(None, urls), b"", (), faults.append, SparkSettings())
     # There is more than one task, and the last one is short.
     assert list(by_spark([*ledgers, *ledgers[:9]])) == [*here, *here[:9]]
-    assert len(ledgers) + 9 > LEDGERS_A_TASK
+    assert len(ledgers) + 9 > LEDGERS_PER_TASK
     assert not faults
 
 

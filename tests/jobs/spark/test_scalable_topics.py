@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,11 @@ def settings(capture: Callable[[str], Path], tmp_path: Path, session: SparkSessi
     )
 
 
+def without_cost(output: bytes) -> bytes:
+    """Leave out how many entries were read: two tasks may read the same entry."""
+    return re.sub(rb'"entries_read": \d+', b"", output)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -37,7 +43,8 @@ def test_spark_gives_the_same_answers(settings: dict[str, str], command: str) ->
     words = [*command.split(), "-o", "ndjson"]
     local = pulsar_meta_here(*words, "--engine", "local", env=settings)
     spark = pulsar_meta_here(*words, "--engine", "spark", env=settings)
-    assert (spark.returncode, spark.stdout) == (local.returncode, local.stdout), spark.stderr.decode()
+    assert spark.returncode == local.returncode, spark.stderr.decode()
+    assert without_cost(spark.stdout) == without_cost(local.stdout)
     assert b'"scalable_topic": "topic://public/default/moved"' in spark.stdout
 
 

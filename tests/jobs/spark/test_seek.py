@@ -16,9 +16,8 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
-from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
-from pulsar_meta.jobs.seek.seeker import plan_topic
-from pulsar_meta.jobs.spark.seek import cut, seek_with_spark
+from pulsar_meta.jobs.seek.seek import Cluster, plan_topic, seek_clusters
+from pulsar_meta.jobs.spark.commands import cut, seek_with_spark
 from pulsar_meta.jobs.spark.session import _cause, failing_in_one_line
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import bookie_urls, read_truth
@@ -89,7 +88,7 @@ def test_several_clusters_are_searched_in_one_job(session: SparkSession, capture
 def test_questions_that_metadata_answers_need_no_spark(
     capture: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulsar_meta.jobs.spark.seek.spark_session", lambda **_: pytest.fail("started"))
+    monkeypatch.setattr("pulsar_meta.jobs.spark.commands.spark_session", lambda **_: pytest.fail("started"))
     folder = capture("pulsar-4.2.4")
     urls = bookie_urls(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:

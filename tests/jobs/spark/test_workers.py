@@ -16,7 +16,7 @@ from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import check_indexes
-from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark, first_indexes_with_spark
+from pulsar_meta.jobs.spark.commands import check_indexes_with_spark, first_indexes_with_spark
 from pulsar_meta.jobs.spark.workers import Pace, Task, divide, map_on_workers
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import topic_of

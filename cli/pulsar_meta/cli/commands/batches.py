@@ -41,7 +41,7 @@ from pulsar_meta.jobs.batches.packing import (
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
 from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
-from pulsar_meta.jobs.spark.entries import BatchRule, plan_with_spark
+from pulsar_meta.jobs.spark.commands import BatchRule, plan_with_spark
 from pulsar_meta.stores.base import Store
 
 Keys = Annotated[str, typer.Option("--keys", help="Properties that a batch's messages share: region,type.")]

@@ -36,7 +36,6 @@ from pulsar_meta.jobs.export.run import (
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.seek.questions import parse_index
-from pulsar_meta.jobs.spark.export import export_with_spark
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -210,6 +209,8 @@ class _Run:
         ledgers = (part.ledger for piece in pieces for part in piece.parts)
         shell, sources = self.faults.shell, Sources(store.url, tuple(urls))
         if self.engine.chosen(shell, ledgers, source) == "spark":
+            from pulsar_meta.jobs.spark.commands import export_with_spark
+
             return export_with_spark(self.job, sources, self.engine.spark(self.faults))
         count = processes(shell, self.jobs, sources, source)
         if count > 1:

@@ -39,7 +39,7 @@ from pulsar_meta.jobs.index.properties import (
     set_properties,
     topic_of_ledgers,
 )
-from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark, first_indexes_with_spark
+from pulsar_meta.jobs.spark.commands import check_indexes_with_spark, first_indexes_with_spark
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.kept import KeptTopics, kept_topics

@@ -36,7 +36,6 @@ from pulsar_meta.jobs.rebuild.rebuilt import (
     write_rebuilt,
 )
 from pulsar_meta.jobs.rebuild.scan import Scanner, WorkFile, looked_at, scan_here, work_file_of
-from pulsar_meta.jobs.spark.rebuild import scan_with_spark
 from pulsar_meta.jobs.topics.topic import Ledger
 
 
@@ -208,6 +207,8 @@ def _scanner(
 ) -> Scanner:
     if not _worth_spark(shell, engine, source):
         return scan_here(source, faults, password=known.password, lost=known.lost)
+    from pulsar_meta.jobs.spark.commands import scan_with_spark
+
     sources = Sources(None, tuple(urls))
     return scan_with_spark(sources, known.password, known.lost, faults, engine.spark(faults))
 

@@ -21,9 +21,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
-from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
-from pulsar_meta.jobs.seek.seeker import NO_TOPIC, SeekAnswer
-from pulsar_meta.jobs.spark.seek import seek_with_spark
+from pulsar_meta.jobs.seek.seek import NO_TOPIC, Cluster, SeekAnswer, seek_clusters
 from pulsar_meta.jobs.topics.nearest import missing
 
 
@@ -118,6 +116,8 @@ def answered(
     if chosen == "local":
         answers = seek_clusters(asking, options, shell.warn)
     else:
+        from pulsar_meta.jobs.spark.commands import seek_with_spark
+
         answers = seek_with_spark(asking, options, shell.warn, spark)
     with shell.progress(count, "questions") as progress:
         for answer in answers:

@@ -24,7 +24,6 @@ from pulsar_meta.jobs.entries.check_plan import (
 from pulsar_meta.jobs.entries.entry_check import EntryFault, LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
-from pulsar_meta.jobs.spark.entries import check_with_spark
 
 SIZE_UNIT = 2**20
 
@@ -75,6 +74,8 @@ def verify_entries(
             source = stack.enter_context(open_entry_sources(urls, opened))
         sources, size = Sources(opened.url if opened else None, tuple(urls)), max_size * SIZE_UNIT
         if engine.chosen(shell, (task.part.ledger for task in tasks), source) == "spark":
+            from pulsar_meta.jobs.spark.commands import check_with_spark
+
             check = check_with_spark(sources, size, engine.spark(faults))
         elif (count := processes(shell, jobs, sources, source)) > 1:
             check = check_by_processes(sources, source, size, count)

@@ -22,7 +22,7 @@ from pulsar_meta.codecs.metadata.managed_meaning import (
 )
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, UsedLimit
-from pulsar_meta.jobs.seek.entry_readings import read_one
+from pulsar_meta.jobs.seek.readings import read_one
 from pulsar_meta.jobs.topics.backlog import Run
 from pulsar_meta.jobs.topics.cursors import Believed, states_of
 from pulsar_meta.jobs.topics.placement import NO_END

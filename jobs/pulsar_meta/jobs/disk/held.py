@@ -16,8 +16,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import EntrySource, Located
 from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.record_sizes import record_sizes
-from pulsar_meta.jobs.seek.entry_readings import examine
-from pulsar_meta.jobs.seek.samples import State
+from pulsar_meta.jobs.seek.readings import State, examine
 from pulsar_meta.jobs.topics.topic import Report
 
 

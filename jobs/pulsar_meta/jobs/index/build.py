@@ -20,8 +20,7 @@ from pulsar_meta.jobs.index.check import index_number
 from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, skip
 from pulsar_meta.jobs.rewrite.run import Rewrite
-from pulsar_meta.jobs.seek.entry_readings import read_one
-from pulsar_meta.jobs.seek.samples import State
+from pulsar_meta.jobs.seek.readings import State, read_one
 from pulsar_meta.jobs.topics.once import Once
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of

@@ -1,1 +1,1 @@
-"""Where an index or a time lies in a topic."""
+"""Find indexes and times in topics: questions, readings, samples, the search, and the answers."""

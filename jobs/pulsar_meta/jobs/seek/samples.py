@@ -1,61 +1,26 @@
-"""Samples of a topic: what a search asks for (`ReadRequest`), gets (`Reading`) and keeps (`Samples`).
+"""Samples: the entries of a topic that one question has read, and the choice of the entries to read next.
 
-Nothing here reads an entry: the caller decides if entries come from a bookie's disk, a live bookie or a fake.
+The next entries are chosen by interpolation between points that are known, and by bisection if that does not
+arrive. A point is (ordinal, value): the entry with this ordinal begins with this value. Entries that were
+read give certain points. Ledger properties, close times and the topic's last index are hints. Hints move the
+place that is read next, but never limit where the answer can be.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pulsar_meta.codecs.transactions.log_entries import TxnId
+from pulsar_meta.jobs.seek.readings import Measure, Reading, ReadingOrder, State, by_index, value_of
 
-
-class State(Enum):
-    """What became of an entry that was asked for."""
-
-    READ = "read"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """A request: the entries [first, last] of a ledger, in one round trip."""
-
-    ledger_id: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What an entry says of itself.
-
-    Indexes are those of its first and last message, None without broker metadata; times are in
-    milliseconds. `batched`: whether its messages have batch indexes. `span` entries from this one on
-    are as it is: a whole missing ledger is one reading. `txn` is the transaction of its messages, and
-    `marker` whether it is a marker and has none.
-    """
-
-    ledger_id: int
-    entry_id: int
-    state: State = State.READ
-    first_index: int | None = None
-    last_index: int | None = None
-    broker_timestamp: int | None = None
-    publish_time: int | None = None
-    batched: bool = False
-    span: int = 1
-    txn: TxnId | None = None
-    marker: bool = False
+# If interpolation has not arrived after so many probes, every second probe halves the range instead. So data
+# that is not smooth costs at most about twice as much as bisection.
+PATIENT_PROBES: Final = 6
 
 
 class Sample(NamedTuple):
-    """A reading on the measure that is searched: an entry's first and last value, and its ordinal."""
+    """A reading that has a value on the measure: the entry's first and last value, and its ordinal."""
 
     ordinal: int
     low: int
@@ -63,47 +28,8 @@ class Sample(NamedTuple):
     reading: Reading
 
 
-Measure = Callable[[Reading], tuple[int, int] | None]
-
-
-def by_index(reading: Reading) -> tuple[int, int] | None:
-    """Return the entry's range of message indexes."""
-    if reading.first_index is None or reading.last_index is None:
-        return None
-    return reading.first_index, reading.last_index
-
-
-def by_broker_clock(reading: Reading) -> tuple[int, int] | None:
-    """Return the broker's timestamp, twice."""
-    time = reading.broker_timestamp
-    return None if time is None else (time, time)
-
-
-def by_publish_clock(reading: Reading) -> tuple[int, int] | None:
-    """Return the producer's publish time, twice."""
-    time = reading.publish_time
-    return None if time is None else (time, time)
-
-
-def by_either_clock(reading: Reading) -> tuple[int, int] | None:
-    """Return the broker's timestamp, else the publish time (Pulsar: Entry.getEntryTimestamp)."""
-    return by_broker_clock(reading) or by_publish_clock(reading)
-
-
-CLOCKS: Final[dict[str, Measure]] = {
-    "auto": by_either_clock,
-    "broker": by_broker_clock,
-    "publish": by_publish_clock,
-}
-
-
-def value_of(reading: Reading, measure: Measure) -> tuple[int, int] | None:
-    """Return an entry's first and last value on a measure, None if it was not read or has none."""
-    return measure(reading) if reading.state is State.READ else None
-
-
 class EmptyRange(NamedTuple):
-    """Ordinals [start, stop) of entries that have no value on the measure, and why."""
+    """The ordinals [start, stop) of entries that have no value on the measure, and their state."""
 
     start: int
     stop: int
@@ -145,17 +71,18 @@ class Samples:
         self._merge(at - 1)
 
     def _merge(self, at: int) -> None:
+        """Join two neighbouring empty ranges if no entry is between them and their states are the same."""
         if not 0 <= at < len(self.empty) - 1:
             return
-        one, two = self.empty[at : at + 2]
-        if one.stop == two.start and one.state is two.state:
-            self.empty[at : at + 2] = [one._replace(stop=two.stop)]
+        left, right = self.empty[at : at + 2]
+        if left.stop == right.start and left.state is right.state:
+            self.empty[at : at + 2] = [left._replace(stop=right.stop)]
 
     def bracket(self, target: int, start: int, stop: int) -> tuple[Sample | None, Sample | None]:
-        """Return neighbouring samples within ordinals [start, stop): the one below the target, the next one.
+        """Return the last sample below the target and the next one, within the ordinals [start, stop).
 
-        `below` ends before the target; `next` holds it or lies above it. Where values step back there
-        are several such pairs, and this is one of them.
+        The next one includes the target or is above it. If values step back, there are several such pairs,
+        and this is one of them.
         """
         first = bisect_left(self.taken, start, key=_ordinal)
         after = bisect_left(self.taken, stop, key=_ordinal)
@@ -174,15 +101,15 @@ class Samples:
             at += 1
 
     def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the unread ordinals of [start, stop), which holds no samples, as pairs [from, to)."""
-        found = []
-        for gap in self.empty_between(start, stop):
-            if gap.start > start:
-                found.append((start, gap.start))
-            start = gap.stop
+        """Return the unread ordinals of [start, stop), which has no samples, as pairs [from, to)."""
+        gaps = []
+        for empty in self.empty_between(start, stop):
+            if empty.start > start:
+                gaps.append((start, empty.start))
+            start = empty.stop
         if start < stop:
-            found.append((start, stop))
-        return found
+            gaps.append((start, stop))
+        return gaps
 
 
 def _ordinal(sample: Sample) -> int:
@@ -195,3 +122,127 @@ def _high(sample: Sample) -> int:
 
 def _start(gap: EmptyRange) -> int:
     return gap.start
+
+
+class Point(NamedTuple):
+    """The entry with this ordinal begins with this value, None if the value is not known."""
+
+    ordinal: int
+    value: int | None
+
+
+class Hints:
+    """Points that the metadata claims, ordered by ordinal."""
+
+    __slots__ = ("ordinals", "values")
+
+    def __init__(self, points: Sequence[tuple[int, int]]) -> None:
+        self.ordinals = [ordinal for ordinal, _ in points]
+        self.values = [value for _, value in points]
+
+    def around(self, target: int, left: Point, right: Point) -> tuple[Point, Point]:
+        """Return the closest points around the target that contradict neither `left` nor `right`."""
+        first = bisect_left(self.ordinals, left.ordinal)
+        after = bisect_right(self.ordinals, right.ordinal)
+        at = bisect_right(self.values, target, first, after)
+        if at > first and _is_between(left.value, self.values[at - 1], right.value):
+            left = Point(self.ordinals[at - 1], self.values[at - 1])
+        if at < after and _is_between(left.value, self.values[at], right.value):
+            right = Point(self.ordinals[at], self.values[at])
+        return left, right
+
+
+def _is_between(low: int | None, value: int, high: int | None) -> bool:
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
+def index_hints(order: ReadingOrder) -> Hints:
+    """Return the indexes that the ledgers' properties and the topic's last index claim.
+
+    The first index of a topic is 0, unless a property contradicts it.
+    """
+    points = [
+        (start, span.first_index)
+        for start, span in zip(order.starts, order.spans, strict=True)
+        if span.first_index is not None and span.first_entry == 0
+    ]
+    if not points or points[0][0] > 0:
+        points.insert(0, (0, 0))
+    if order.last_index is not None and order.last_index >= 0:
+        points.append((order.total, order.last_index + 1))
+    return Hints(points)
+
+
+def time_hints(order: ReadingOrder, target: int, skew: int) -> Hints:
+    """Return the close times around a target time, as Pulsar uses them (PersistentMessageFinder, #22792).
+
+    They are those of the last ledger that closed `skew` milliseconds before the target, and of the first one
+    that closed as much after it. There are none if `skew` is negative, or if one of the closed ledgers has no
+    close time.
+    """
+    closed = [span.closed_at for span in order.spans[:-1]]
+    if skew < 0 or None in closed:
+        return Hints([])
+    stops = [start + span.entries for start, span in zip(order.starts, order.spans, strict=True)]
+    times = [
+        (stop, span.closed_at)
+        for stop, span in zip(stops, order.spans, strict=True)
+        if span.closed_at is not None
+    ]
+    before = [point for point in times if point[1] <= target - skew]
+    after = [point for point in times if point[1] > target + skew]
+    points = before[-1:] + after[:1]
+    return Hints(points if points == sorted(points) else [])
+
+
+def choose_window(
+    samples: Samples,
+    hints: Hints,
+    target: int,
+    gap: tuple[int, int],
+    bracket: tuple[Sample | None, Sample | None],
+    probes: int,
+    per_read: int,
+) -> tuple[int, int]:
+    """Return the ordinals [first, last] to read next, within the unread `gap`.
+
+    `bracket` has the samples next to the target, `probes` counts the reads of this search so far, and
+    `per_read` is the largest number of entries that one round trip returns.
+    """
+    start, stop = gap
+    below, above = bracket
+    step = 1 if samples.measure is by_index else 0
+    left = Point(start, below.high + step if below else None)
+    right = Point(stop, above.low if above else None)
+    left, right = hints.around(target, left, right)
+    if probes >= PATIENT_PROBES and probes % 2 == 0:
+        return window((start + stop) // 2, gap, per_read)
+    if right.value is None:
+        return window(stop - 1, gap, per_read)
+    if left.value is None:
+        return window(start, gap, per_read)
+    return window(interpolate(target, left, right), gap, per_read)
+
+
+def interpolate(target: int, left: Point, right: Point) -> int:
+    """Return the ordinal at which the target would be if values grew evenly between two points."""
+    if left.value is None or right.value is None or right.value <= left.value:
+        return (left.ordinal + right.ordinal) // 2
+    share = (target - left.value) * (right.ordinal - left.ordinal)
+    return left.ordinal + share // (right.value - left.value)
+
+
+def window(ordinal: int, gap: tuple[int, int], per_read: int) -> tuple[int, int]:
+    """Return [first, last] of at most `per_read` entries around an ordinal.
+
+    The window begins or ends at an edge of the gap if the edge is close, so that no small rest is left.
+    """
+    start, stop = gap
+    ordinal = min(max(ordinal, start), stop - 1)
+    first = ordinal - per_read // 2
+    if ordinal - start < per_read * 2 // 3:
+        first = start
+    elif stop - ordinal <= per_read * 2 // 3:
+        first = stop - per_read
+    first = max(first, start)
+    return first, min(first + per_read, stop) - 1

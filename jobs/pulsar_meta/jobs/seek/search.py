@@ -19,25 +19,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
-from pulsar_meta.jobs.seek.probe import Hints, choose_window, index_hints, time_hints, window
-from pulsar_meta.jobs.seek.reading_order import ReadingOrder
-from pulsar_meta.jobs.seek.samples import (
+from pulsar_meta.jobs.seek.readings import (
     Measure,
     Reading,
+    ReadingOrder,
     ReadRequest,
-    Sample,
-    Samples,
     State,
     by_index,
     value_of,
 )
-from pulsar_meta.jobs.topics.topic import Position
+from pulsar_meta.jobs.seek.samples import (
+    Hints,
+    Sample,
+    Samples,
+    choose_window,
+    index_hints,
+    time_hints,
+    window,
+)
 
-# So many ledgers are looked into, unless the search is exhaustive, before an index is called absent.
+# The limits of a search that is not exhaustive. In a topic of more ledgers, no index is called absent.
 MAX_LEDGERS: Final = 1000
-# So many entries without a value (no broker metadata, missing, unreadable) are read in search of one that has
-# a value, unless the search is exhaustive. Each question has its own count.
+# A question reads at most so many entries that have no value (no broker metadata, missing, unreadable).
 PATIENCE: Final = 2000
+# Milliseconds by which clocks may differ from the close times of ledgers.
 CLOSE_TIME_SKEW: Final = 60_000
 
 Status = Literal[
@@ -67,7 +72,7 @@ class Reads(Protocol):
     round_trips: int
 
     def read(self, request: ReadRequest) -> Sequence[Reading]:
-        """Return readings of a request's entries, in order. The first entry is among them."""
+        """Return readings of all entries of a request, in order; one reading may span several."""
         ...
 
 
@@ -91,8 +96,8 @@ class Outcome:
 class TopicSearch:
     """Searches one topic on one measure.
 
-    Searches share what they read, and two results that do not depend on any question: the index ranges of all
-    ledgers, and the times that are later than every time before them.
+    Searches share the entries that were read, the index ranges of the ledgers, and the latest times: none of
+    these depends on a question.
     """
 
     def __init__(
@@ -147,13 +152,13 @@ class TopicSearch:
         start, stop = self.order.ledger_bounds(first)
         ledger_id, entry_id = self.order.position(first)
         request = ReadRequest(ledger_id, entry_id, entry_id + min(last, stop - 1) - first)
-        readings = self.reads.read(request) or [Reading(ledger_id, entry_id, State.MISSING)]
+        readings = self.reads.read(request)
         numbered = [(max(first + reading.entry_id - entry_id, start), reading) for reading in readings]
         return [(ordinal, reading, min(reading.span, stop - ordinal)) for ordinal, reading in numbered]
 
 
 class _Search:
-    """One question: what it has read, and the limit that it reached, if any."""
+    """One question: the samples that it has read, and the limit that it reached, if any."""
 
     def __init__(self, topic: TopicSearch, target: int, hints: Hints) -> None:
         self.topic = topic
@@ -233,7 +238,7 @@ class _Search:
         return None
 
     def status(self, sample: Sample | None) -> Status:
-        """Return the status of the answer: `found`, or what is at the place at which the target belongs."""
+        """Return `found`, or the reason why there is no entry at the place where the target belongs."""
         if sample is not None and self.topic.by_index:
             return FOUND
         if self.limit is not None:
@@ -248,7 +253,7 @@ class _Search:
             return obstacle
         if not self.topic.by_index:
             return AFTER_LAST
-        # Both are None unless indexes step back: the bracket then is not the only place.
+        # If indexes step back, the bracket is not the only place where the target could be.
         lowest, highest = self.topic.ledger_ranges.extremes
         if above is None and (highest is None or self.target > highest):
             return AFTER_LAST
@@ -298,7 +303,7 @@ class LedgerRanges:
             return
         for start, span in zip(order.starts, order.spans, strict=True):
             self._read_ledger(start, start + span.entries)
-            if self._silent_reads > PATIENCE and not self.topic.exhaustive:
+            if not self._has_patience:
                 self.limit = out_of_patience(self.topic.measure)
                 return
 
@@ -316,12 +321,13 @@ class LedgerRanges:
         first = self._first(start, stop)
         if first is not None:
             last = self._last(first[0], stop)
-            self._ranges.append(LedgerIndexes(start, stop, first[1], last))
+            if last is not None:
+                self._ranges.append(LedgerIndexes(start, stop, first[1], last))
 
     def _first(self, start: int, stop: int) -> tuple[int, int] | None:
         """Return the ordinal and the index of the first entry that has one, None if none was found."""
         ordinal, entries = start, 1
-        while ordinal < stop and (self.topic.exhaustive or self._silent_reads <= PATIENCE):
+        while ordinal < stop and self._has_patience:
             for at, reading, span in self.topic.read(ordinal, min(ordinal + entries, stop) - 1):
                 value = value_of(reading, by_index)
                 if value is not None:
@@ -331,10 +337,10 @@ class LedgerRanges:
             entries = self.topic.reads.entries_per_read
         return None
 
-    def _last(self, first: int, stop: int) -> int:
-        """Return the last index of a ledger in which the entry with the ordinal `first` has one."""
+    def _last(self, first: int, stop: int) -> int | None:
+        """Return the last index of a ledger, None if patience ends. The entry `first` has an index."""
         ordinal, entries = stop - 1, 1
-        while True:
+        while self._has_patience:
             readings = self.topic.read(max(ordinal - entries + 1, first), ordinal)
             for _, reading, _ in reversed(readings):
                 value = value_of(reading, by_index)
@@ -343,6 +349,11 @@ class LedgerRanges:
                 self._silent_reads += 1
             ordinal = min(ordinal, *(at for at, _, _ in readings)) - 1
             entries = self.topic.reads.entries_per_read
+        return None
+
+    @property
+    def _has_patience(self) -> bool:
+        return self.topic.exhaustive or self._silent_reads <= PATIENCE
 
 
 class LatestTimes:
@@ -389,8 +400,3 @@ def out_of_patience(measure: Measure) -> str:
 def _widest(gaps: list[tuple[int, int]]) -> tuple[int, int] | None:
     """Return the widest gap, of equal ones the last: topics that lack broker metadata lack it early."""
     return max(gaps, key=lambda gap: (gap[1] - gap[0], gap[0]), default=None)
-
-
-def positions(outcome: Outcome) -> Position | None:
-    """Return the position that was found, if one was."""
-    return Position(outcome.reading.ledger_id, outcome.reading.entry_id) if outcome.reading else None

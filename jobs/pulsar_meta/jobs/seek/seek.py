@@ -1,32 +1,363 @@
-"""Seek: from questions (a topic, and an index or a time) to answers (a position, or why there is none).
+"""Seek: find the entries that hold indexes or times, over topics, namespaces and clusters.
 
-The metadata says where a topic's entries are (`plan_topic`), a `Seeker` searches among them. The segments
-of a scalable topic are asked one by one: each counts its own indexes, so that each has an answer, but a time
-is one for all of them.
+The topic's record says where its entries are (`plan_topic`), and a `Seeker` searches among them. A plan has
+only plain values, so that it can travel to the worker that reads the entries.
+
+With `readable`, only entries count that consumers can see: none of an aborted transaction, and none after the
+beginning of an open one. Source: Pulsar's TopicTransactionBuffer (maxReadPosition), AbstractBaseDispatcher.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 
-from pulsar_meta.codecs.errors import NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.seek.questions import TIME, Question, SeekOptions
-from pulsar_meta.jobs.seek.readable import OPEN
-from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
-from pulsar_meta.jobs.seek.seeker import NO_TOPIC, Note, SeekAnswer, Seeker, plan_topic
-from pulsar_meta.jobs.topics.scope import chosen_topics, named_topics, with_cursor
-from pulsar_meta.jobs.topics.segments import ScalableTopics
+from pulsar_meta.jobs.seek.questions import INDEX, Note, Question, SeekOptions, expand
+from pulsar_meta.jobs.seek.readings import (
+    CLOCKS,
+    EntryReader,
+    LedgerRange,
+    Measure,
+    Reading,
+    ReadingOrder,
+    ReadRequest,
+    State,
+    by_index,
+)
+from pulsar_meta.jobs.seek.search import (
+    AFTER_LAST,
+    BEFORE_FIRST,
+    FOUND,
+    MISSING,
+    UNKNOWN,
+    UNREADABLE,
+    Outcome,
+    Status,
+    TopicSearch,
+)
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.cursors import Recovered, Recovery, read_cursor, recovered
+from pulsar_meta.jobs.topics.topic import Ledger, Position, names_of, read_topic
+from pulsar_meta.jobs.transactions.outcomes import Transactions, readers_transactions
 from pulsar_meta.stores.base import Store
+
+NO_TOPIC: Final = "no-topic"
+ABORTED: Final = "aborted"
+MARKER: Final = "marker"
+OPEN: Final = "open"
+# The record has no number of entries for an open ledger, so the source is asked.
+UNCOUNTED: Final = -1
+# So many entries are read in one request, to find the next one that consumers can see.
+ENTRIES_AT_ONCE: Final = 64
+BEGINNING: Final = -(2**63)
+_LOST: Final[dict[State, Status]] = {State.MISSING: MISSING, State.UNREADABLE: UNREADABLE}
+
+
+class FoundEntry(TypedDict, total=False):
+    """The entry that was found. By time, `clock` says whose time counted. Times are in milliseconds."""
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+    first_index: int
+    last_index: int
+    broker_timestamp: int
+    clock: Literal["broker", "publish"]
+    publish_time: int | None
+    transaction: str
+
+
+class Asked(TypedDict):
+    """The question; `snapshot` says why a topic may have more entries than were searched."""
+
+    topic: str
+    scalable_topic: NotRequired[str]
+    index: NotRequired[int]
+    time: NotRequired[int]
+    snapshot: NotRequired[str]
+
+
+class GivenEntry(FoundEntry):
+    """The status, the entry if one was found, and the number of entries that were read."""
+
+    status: Status
+    entries_read: int
+
+
+class SeekAnswer(Asked, GivenEntry):
+    """The answer to a question. `batch_index` is -1 if the entry is no batch."""
+
+    cluster: NotRequired[str]
+    reason: NotRequired[str]
+    oldest_expired: NotRequired[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """The ledgers of a topic, and the bounds of the search. `status` is set if there is nothing to search.
+
+    `snapshot` says why there may be more ledgers (a shadow topic without its source). `transactions` is set
+    if only entries count that consumers can see.
+    """
+
+    topic: str
+    ledgers: tuple[LedgerRange, ...] = ()
+    last_index: int | None = None
+    after: Position | None = None
+    before: Position | None = None
+    status: Status | None = None
+    reason: str | None = None
+    snapshot: str | None = None
+    transactions: Transactions | None = None
+
+
+def plan_topic(
+    store: Store, source: EntrySource, topic: TopicName, options: SeekOptions, note: Note
+) -> TopicPlan:
+    """Read a topic's record. If it is missing or broken, the plan has a status.
+
+    Raises NotFoundError if the cursor of the options does not exist.
+    """
+    try:
+        record = read_topic(store, topic, lambda fault: note(str(fault)))
+    except NotFoundError:
+        return TopicPlan(str(topic), status=NO_TOPIC)
+    except DecodeError as error:
+        reason = str(DecodeError(error.message, offset=error.offset))
+        return TopicPlan(str(topic), status=UNREADABLE, reason=reason)
+    after = options.after
+    if options.cursor is not None:
+        cursor = _recovered_cursor(store, source, topic, options.cursor, record.ledgers)
+        if cursor.recovery.believed == "fails":
+            return TopicPlan(str(topic), status=UNREADABLE, reason=cursor.recovery.why)
+        if cursor.recovery.believed in ("rewind", "unknown"):
+            note(_cursor_note(topic, options.cursor, cursor.recovery))
+        mark_delete = cursor.recovery.mark_delete or cursor.state.mark_delete
+        after = mark_delete if after is None else max(after, mark_delete)
+    plan = replace(
+        plan_of_ledgers(record.name, record.ledgers, options.index_property),
+        last_index=_number(record.values(INDEX)),
+        after=after,
+        before=options.before,
+        snapshot=record.snapshot,
+    )
+    if not options.readable:
+        return plan
+    transactions = readers_transactions(
+        store, source, record.name, record.ledgers, lambda error: note(str(error))
+    )
+    return replace(plan, transactions=transactions)
+
+
+def _recovered_cursor(
+    store: Store, source: EntrySource, topic: TopicName, cursor: str, ledgers: Sequence[Ledger]
+) -> Recovered:
+    """Return the cursor as it is after a broker has loaded it. Raises NotFoundError and DecodeError."""
+    bookkeeper = store if has_metadata(store) else None
+    return recovered(read_cursor(store, topic, cursor), bookkeeper, source, ledgers)
+
+
+def _cursor_note(topic: TopicName, cursor: str, recovery: Recovery) -> str:
+    older = "" if recovery.believed == "rewind" else ": its real position may be newer than the one used here"
+    return f"{topic}: the cursor {cursor!r}: {recovery.why}{older}"
+
+
+def plan_of_ledgers(name: str, ledgers: Iterable[Ledger], index_property: str) -> TopicPlan:
+    """Return the plan of a topic that has these ledgers, in reading order."""
+    return TopicPlan(name, tuple(_ledger_range(ledger, index_property) for ledger in ledgers))
+
+
+def _ledger_range(ledger: Ledger, index_property: str) -> LedgerRange:
+    return LedgerRange(
+        ledger.ledger_id,
+        UNCOUNTED if ledger.entries is None else ledger.entries,
+        first_index=_number(ledger.values(index_property)),
+        closed_at=ledger.closed_at,
+    )
+
+
+def _number(values: Sequence[str]) -> int | None:
+    """Return the number in a property, None if the property is absent, duplicate or no number."""
+    if len(values) == 1 and len(values[0]) <= 20:
+        with suppress(ValueError):
+            return int(values[0])
+    return None
+
+
+def reading_order(plan: TopicPlan, source: EntrySource) -> ReadingOrder:
+    """Return the reading order of a plan: open ledgers counted in the source, and the bounds applied."""
+    spans = []
+    for span in plan.ledgers:
+        if span.entries == UNCOUNTED:
+            last = source.last_entry(span.ledger_id)
+            span = replace(span, entries=0 if last is None else last + 1)
+        spans.append(span)
+    order = ReadingOrder(spans, plan.last_index)
+    if plan.after is None and plan.before is None:
+        return order
+    start = order.ordinal(Position(plan.after[0], plan.after[1] + 1)) if plan.after else 0
+    return order.between(start, order.ordinal(plan.before) if plan.before else order.total)
+
+
+class ReadableEntry(NamedTuple):
+    """An entry that consumers can see, or the status that says why there is none."""
+
+    status: Status
+    reading: Reading | None
+    entries_read: int = 0
+
+
+def readable_status(reading: Reading, transactions: Transactions) -> Status:
+    """Return `found` if consumers can see an entry, else `aborted`, `marker`, `open` or `unknown`.
+
+    `open`: the entry's transaction is open, or one that began before the entry.
+    """
+    position = Position(reading.ledger_id, reading.entry_id)
+    readable = transactions.readable(position, reading.txn, marker=reading.marker)
+    if readable is None:
+        return UNKNOWN
+    if readable:
+        return FOUND
+    if reading.marker:
+        return MARKER
+    is_aborted = reading.txn is not None and transactions.outcome(reading.txn) == "aborted"
+    return ABORTED if is_aborted else OPEN
+
+
+def first_readable(
+    reading: Reading, order: ReadingOrder, reads: EntryReader, transactions: Transactions
+) -> ReadableEntry:
+    """Return the first entry from `reading` on that consumers can see. Raises UnreachableError."""
+    at = order.ordinal(Position(reading.ledger_id, reading.entry_id))
+    readings, entries_read = [reading], 0
+    while True:
+        for entry in readings:
+            status = _LOST.get(entry.state) or readable_status(entry, transactions)
+            if status not in (ABORTED, MARKER):
+                return ReadableEntry(status, entry if status == FOUND else None, entries_read)
+        at += len(readings)
+        if at >= order.total:
+            return ReadableEntry(AFTER_LAST, None, entries_read)
+        first, stop = order.position(at), order.ledger_bounds(at)[1]
+        last = first.entry_id + min(ENTRIES_AT_ONCE, stop - at) - 1
+        readings = reads.read(ReadRequest(first.ledger_id, first.entry_id, last))
+        entries_read += len(readings)
+
+
+class Seeker:
+    """Answers questions about one topic. An entry that one question read is not read again for the next."""
+
+    def __init__(self, plan: TopicPlan, source: EntrySource, options: SeekOptions) -> None:
+        self.plan = plan
+        self.options = options
+        self.reads = EntryReader(source)
+        self.order = reading_order(plan, source) if plan.status is None else ReadingOrder([])
+        self.searches: dict[Measure, TopicSearch] = {}
+
+    def ask(self, question: Question) -> SeekAnswer:
+        """Return the answer as a document (docs/contract.md). Raises UnreachableError."""
+        head: Asked = {**names_of(self.plan.topic, question.scalable_topic)}
+        head[question.kind] = question.target
+        if self.plan.snapshot is not None:
+            head["snapshot"] = self.plan.snapshot
+        if self.plan.status is not None:
+            nothing: SeekAnswer = {**head, "status": self.plan.status, "entries_read": 0}
+            return nothing | ({"reason": self.plan.reason} if self.plan.reason else {})
+        if question.time_to_live is not None:
+            return self._expired(head, question)
+        outcome = self._search(by_index if question.kind == INDEX else self._clock, question.target)
+        if outcome.reading is not None and self.plan.transactions is not None:
+            return {**head, **self._readable(outcome, self.plan.transactions, question)}
+        entry = self._entry(outcome.reading, question)
+        answer: SeekAnswer = {
+            **head, "status": outcome.status, **entry, "entries_read": outcome.entries_read
+        }  # fmt: skip
+        return answer | ({"reason": outcome.limit} if outcome.limit else {})
+
+    def _readable(self, outcome: Outcome, transactions: Transactions, question: Question) -> GivenEntry:
+        """Return the entry that has the index, or the first one from the time on, if consumers can see it."""
+        reading = outcome.reading
+        assert reading is not None
+        if question.kind == INDEX:
+            status = readable_status(reading, transactions)
+            readable = ReadableEntry(status, reading if status == FOUND else None)
+        else:
+            readable = first_readable(reading, self.order, self.reads, transactions)
+        entry = self._entry(readable.reading, question)
+        if question.kind == INDEX and reading.txn is not None:
+            entry["transaction"] = str(reading.txn)
+        entries_read = outcome.entries_read + readable.entries_read
+        return {"status": readable.status, **entry, "entries_read": entries_read}
+
+    @property
+    def _clock(self) -> Measure:
+        return CLOCKS[self.options.clock]
+
+    def _search(self, measure: Measure, target: int) -> Outcome:
+        if measure not in self.searches:
+            exhaustive = self.options.exhaustive
+            self.searches[measure] = TopicSearch(self.order, measure, self.reads, exhaustive=exhaustive)
+        return self.searches[measure].find(target, skew=self.options.skew)
+
+    def _entry(self, reading: Reading | None, question: Question) -> FoundEntry:
+        """Return the fields of the answer that describe an entry, none without an entry."""
+        if reading is None:
+            return {}
+        batch_index = 0
+        if question.kind == INDEX and reading.first_index is not None:
+            batch_index = question.target - reading.first_index
+        entry: FoundEntry = {
+            "ledger_id": reading.ledger_id,
+            "entry_id": reading.entry_id,
+            "batch_index": batch_index if reading.batched else -1,
+        }
+        if reading.first_index is not None:
+            entry["first_index"] = reading.first_index
+        if reading.last_index is not None:
+            entry["last_index"] = reading.last_index
+        if reading.broker_timestamp is not None:
+            entry["broker_timestamp"] = reading.broker_timestamp
+        if question.kind != INDEX:
+            by_broker = self.options.clock != "publish" and reading.broker_timestamp is not None
+            entry["clock"] = "broker" if by_broker else "publish"
+            if not by_broker:
+                entry["publish_time"] = reading.publish_time
+        return entry
+
+    def _expired(self, head: Asked, question: Question) -> SeekAnswer:
+        """Return the newest expired entry, and if the oldest entry is overdue, as brokers decide both.
+
+        Sources: PersistentMessageExpiryMonitor (expired: older than the time to live) and
+        PersistentTopic.isOldestMessageExpired (older than 1.5 times that, MESSAGE_EXPIRY_THRESHOLD).
+        """
+        ttl = question.time_to_live or 0
+        oldest = self._search(self._clock, BEGINNING)
+        newest = self._search(self._clock, question.target)
+        overdue = question.target + ttl * 1000 - int(ttl * 1.5) * 1000
+        value = self._clock(oldest.reading) if oldest.reading else None
+        limit = newest.limit or oldest.limit
+        status, entry = UNKNOWN if limit else newest.status, FoundEntry()
+        if status in (FOUND, AFTER_LAST):
+            status = FOUND if newest.before else AFTER_LAST if newest.reading is None else BEFORE_FIRST
+            entry = self._entry(newest.before, question)
+        answer: SeekAnswer = {
+            **head,
+            "status": status,
+            **entry,
+            "oldest_expired": value is not None and value[0] < overdue,
+            "entries_read": oldest.entries_read + newest.entries_read,
+        }
+        return answer | ({"reason": limit} if limit else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A store and the entries behind it; `name` is what answers call it, None where it goes unnamed."""
+    """A store and the source of its entries, opened from `urls`. Answers have the `name`, if any."""
 
     store: Store
     source: EntrySource
@@ -34,56 +365,23 @@ class Cluster:
     name: str | None = None
 
     def named(self, answer: SeekAnswer) -> SeekAnswer:
-        """Return an answer that names its cluster."""
+        """Return an answer with the cluster's name."""
         return answer if self.name is None else {"cluster": self.name, **answer}
 
 
-def expand(store: Store, questions: Iterable[Question], cursor: str | None, note: Note) -> Iterator[Question]:
-    """Yield the questions with the full names of topics, one for each partition or segment of a topic.
-
-    Of a scalable topic, with a cursor, those segments are asked that have it: `note` is given a line about
-    the others, unless none has it.
-    """
-    scalable_topics = ScalableTopics(store)
-    named: dict[str, list[TopicName]] = {}
-    for question in questions:
-        name = TopicName.parse(question.topic)
-        if question.topic not in named:
-            topics = named_topics(store, name)
-            named[question.topic] = topics if cursor is None else _asked(store, topics, cursor, note)
-        topics = named[question.topic]
-        # A segment that was named by itself is asked alone.
-        whole = name.domain == "topic" or name.short
-        over_all = whole and question.kind == TIME and question.time_to_live is None
-        scalable_of = scalable_topics.of(topics)
-        for topic in topics:
-            scalable = scalable_of[topic]
-            count = len(topics) if over_all and scalable else 1
-            yield replace(question, topic=str(topic), scalable_topic=scalable, segments=count)
-
-
-def _asked(store: Store, topics: list[TopicName], cursor: str, note: Note) -> list[TopicName]:
-    if len(topics) < 2 or topics[0].scalable_topic is None:
-        return topics
-    kept = with_cursor(store, topics, cursor)
-    if kept and len(kept) < len(topics):
-        name, without = topics[0].scalable_topic, len(topics) - len(kept)
-        note(f"{name}: {without} of its segments have no cursor {cursor!r} and are left out")
-    return kept or topics
-
-
 def joined(answered: Iterable[tuple[Question, SeekAnswer]]) -> Iterator[SeekAnswer]:
-    """Yield the answers, one for a time in all segments of a scalable topic."""
-    waiting = iter(answered)
-    for question, answer in waiting:
-        others = (found for _, found in islice(waiting, question.segments - 1))
-        yield _earliest([answer, *others]) if question.segments > 1 else answer
+    """Yield the answers; the answers of all segments of a scalable topic about a time become one."""
+    pairs = iter(answered)
+    for question, answer in pairs:
+        others = [next(pairs)[1] for _ in range(question.segments - 1)]
+        yield earliest([answer, *others]) if others else answer
 
 
-def _earliest(answers: Sequence[SeekAnswer]) -> SeekAnswer:
-    """Return the answer with the earliest time; else one not known, since then the earliest is not known.
+def earliest(answers: Sequence[SeekAnswer]) -> SeekAnswer:
+    """Return the answer with the earliest time.
 
-    Where readers are given nothing, one that says for what they wait goes before one without any entry.
+    If one segment has no certain answer, the earliest entry is not known, so that answer is returned. If no
+    segment has an entry, an answer that names an open transaction is preferred.
     """
     unsure = [answer for answer in answers if answer["status"] in (MISSING, UNREADABLE, UNKNOWN, NO_TOPIC)]
     found = [answer for answer in answers if answer["status"] == FOUND]
@@ -99,43 +397,30 @@ def _time(answer: SeekAnswer) -> int:
 def seek(
     store: Store, source: EntrySource, questions: Iterable[Question], options: SeekOptions, note: Note
 ) -> Iterator[SeekAnswer]:
-    """Yield the answers in the order of the questions; `note` gets what a person should know.
+    """Yield the answers in the order of the questions. `note` gets lines that a person should read.
 
-    UsageError for a name that is no topic's, NotFoundError for a cursor that does not exist,
-    UnreachableError where store or source do not answer.
+    Raises UsageError for an invalid topic name, NotFoundError if the cursor does not exist, and
+    UnreachableError if the store or the source does not answer.
     """
+    yield from joined(_answers(store, source, questions, options, note))
+
+
+def _answers(
+    store: Store, source: EntrySource, questions: Iterable[Question], options: SeekOptions, note: Note
+) -> Iterator[tuple[Question, SeekAnswer]]:
     seekers: dict[str, Seeker] = {}
-    asked = expand(store, questions, options.cursor, note)
-
-    def ask(question: Question) -> SeekAnswer:
-        if question.topic not in seekers:
+    for question in expand(store, questions, options.cursor, note):
+        seeker = seekers.get(question.topic)
+        if seeker is None:
             plan = plan_topic(store, source, TopicName.parse(question.topic), options, note)
-            seekers[question.topic] = Seeker(plan, source, options)
-        return seekers[question.topic].ask(question)
-
-    yield from joined((question, ask(question)) for question in asked)
+            seeker = seekers[question.topic] = Seeker(plan, source, options)
+        yield question, seeker.ask(question)
 
 
 def seek_clusters(
     asked: Iterable[tuple[Cluster, Sequence[Question]]], options: SeekOptions, note: Note
 ) -> Iterator[SeekAnswer]:
-    """Yield the answers cluster by cluster; raises what `seek` raises."""
+    """Yield the answers cluster by cluster. Raises the same as `seek`."""
     for cluster, questions in asked:
         for answer in seek(cluster.store, cluster.source, questions, options, note):
             yield cluster.named(answer)
-
-
-def topics_of_namespace(store: Store, namespace: str, cursor: str | None = None) -> list[str]:
-    """Return the names of a namespace's topics (those that have `cursor`), each partition by itself, sorted.
-
-    UsageError for what is no `tenant/namespace`, NotFoundError where it has none.
-    """
-    if "://" in namespace or namespace.count("/") != 1 or not all(namespace.split("/")):
-        raise UsageError(f"a namespace is tenant/namespace, not {namespace!r}")
-    found = (managed_place(record.path, record.value) for record in chosen_topics(store, [namespace]))
-    topics = [place[0] for place in found if place is not None]
-    if cursor is not None:
-        topics = with_cursor(store, topics, cursor)
-        if not topics:
-            raise NotFoundError(f"no topic of {namespace} has a cursor {cursor!r}", source=store.url)
-    return sorted(str(topic) for topic in topics)

@@ -1,9 +1,18 @@
-"""The Spark data source `pulsar_entries`: the headers of entries as rows, read as Arrow batches."""
+"""The Spark data source `pulsar_entries`: the headers of entries as rows, read as Arrow batches.
+
+Options of the Spark data sources, which Spark hands over as text under names in lower case.
+
+Which topics, ledgers and entries a query's filters leave.
+
+The filters stay with Spark, which looks at every row; here they only spare reading.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -13,12 +22,113 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.row_schema import ENTRY_COLUMNS, checked_names, spark_schema
 from pulsar_meta.jobs.entries.entry_sources import LIVE, Opened, Sources
 from pulsar_meta.jobs.entry_reader import TOPIC, read_columns, record_batch
-from pulsar_meta.jobs.spark.options import several, truth, whole_number
-from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, followed, topic_of
 from pulsar_meta.stores.base import Store
+
+
+def whole_number(options: Mapping[str, str], name: str, default: int) -> int:
+    """Return the option `name` as a number from 1 on; UsageError, naming it, for what is none."""
+    text = options.get(name.lower(), str(default))
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise UsageError(f"{name} is a whole number, not {text[:40]!r}")
+    return max(1, int(text))
+
+
+def several(options: Mapping[str, str], name: str) -> list[str]:
+    """Return the texts of the option `name`: spaces between, or a JSON list; UsageError for a broken list.
+
+    Names of topics may have spaces in them. Spark's own option `paths` is such a list, too.
+    """
+    text = options.get(name.lower(), "").strip()
+    if not text.startswith("["):
+        return text.split()
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise UsageError(f"{name} is no JSON list of texts: {text[:40]!r}")
+    return found
+
+
+def truth(options: Mapping[str, str], name: str) -> bool:
+    """Return the option `name`, true or false, false without it; UsageError, naming it, for anything else."""
+    text = options.get(name.lower(), "false")
+    if text.lower() not in ("true", "false"):
+        raise UsageError(f"{name} is true or false, not {text[:40]!r}")
+    return text.lower() == "true"
+
+
+HIGHEST: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Numbers within [low, high]; of `chosen` only, where that is not None."""
+
+    low: int = 0
+    high: int = HIGHEST
+    chosen: frozenset[int] | None = None
+
+    def holds(self, number: int) -> bool:
+        """Return whether a number is within them."""
+        return self.low <= number <= self.high and (self.chosen is None or number in self.chosen)
+
+    def narrowed(self, kind: str, value: Any) -> Bounds:
+        """Return the bounds after one filter, by the name of its class in pyspark.sql.datasource."""
+        match kind:
+            case "EqualTo" | "EqualNullSafe" if value is not None:
+                return self._only({int(value)})
+            case "In":
+                return self._only({int(one) for one in value if one is not None})
+            case "GreaterThan":
+                return replace(self, low=max(self.low, int(value) + 1))
+            case "GreaterThanOrEqual":
+                return replace(self, low=max(self.low, int(value)))
+            case "LessThan":
+                return replace(self, high=min(self.high, int(value) - 1))
+            case "LessThanOrEqual":
+                return replace(self, high=min(self.high, int(value)))
+        return self
+
+    def _only(self, values: set[int]) -> Bounds:
+        chosen = frozenset(values if self.chosen is None else self.chosen & values)
+        low, high = min(chosen, default=1), max(chosen, default=0)
+        return Bounds(max(self.low, low), min(self.high, high), chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a query can need; `topics` and `keys` None for all."""
+
+    ledgers: Bounds = Bounds()
+    entries: Bounds = Bounds()
+    topics: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
+    index: Bounds = Bounds()
+
+
+def wanted_by(filters: Iterable[Any]) -> Wanted:
+    """Return what all `filters` (pyspark.sql.datasource.Filter) together leave."""
+    wanted = Wanted()
+    for one in filters:
+        name, kind, value = getattr(one, "attribute", ()), type(one).__name__, getattr(one, "value", None)
+        if name == ("ledger_id",):
+            wanted = replace(wanted, ledgers=wanted.ledgers.narrowed(kind, value))
+        elif name == ("entry_id",):
+            wanted = replace(wanted, entries=wanted.entries.narrowed(kind, value))
+        elif name == ("index",):
+            wanted = replace(wanted, index=wanted.index.narrowed(kind, value))
+        elif kind in ("EqualTo", "EqualNullSafe", "In") and value is not None:
+            named = frozenset(value if kind == "In" else {value})
+            if name == ("topic",):
+                wanted = replace(wanted, topics=named if wanted.topics is None else wanted.topics & named)
+            elif name == ("key",):
+                wanted = replace(wanted, keys=named if wanted.keys is None else wanted.keys & named)
+    return wanted
+
 
 ENTRIES_A_PARTITION: Final = 500_000
 

@@ -17,8 +17,7 @@ from pulsar_meta.jobs.entries.entry_sources import LIVE, Opened, Sources
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import reader_of, transactions_of
-from pulsar_meta.jobs.spark.options import several, truth, whole_number
-from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
+from pulsar_meta.jobs.spark.entry_source import Wanted, several, truth, wanted_by, whole_number
 from pulsar_meta.jobs.spark.workers import LEDGER_COST
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.segments import migrated_parts
