@@ -225,7 +225,7 @@ def test_findings_are_marked_at_their_places(places: Places) -> None:
         for line in lines_of("check", "marks", places=places):
             severity, code, *_ = line.split("\t")
             assert f"{severity}  {code}" in screen.lines
-        assert {"●1 managed-ledgers", "●1 marks 745 B"} <= {*screen.names}
+        assert {"▲1 managed-ledgers", "▲1 marks 745 B"} <= {*screen.names}
         await screen.go("/", "/")
         assert "record-unreadable" in screen.lines
         await screen.press("f")

@@ -38,6 +38,17 @@ def main_store(zookeeper_server: ZookeeperServer, root: str) -> str:
     return f"zk://{zookeeper_server.address}{root}"
 
 
+def without_repairs(output: bytes) -> object:
+    """Return the output without the repairs of findings, which name the store that was checked."""
+    try:
+        document = json.loads(output)
+    except ValueError:
+        return output
+    if not isinstance(document, list):
+        return document
+    return [{key: value for key, value in item.items() if key != "repair"} for item in document]
+
+
 def test_two_stores_give_the_same_answers_as_one(
     main_store: str, ledger_store: str, run: Run, tmp_path: Path, capture: Callable[[str], Path]
 ) -> None:
@@ -72,8 +83,9 @@ def test_two_stores_give_the_same_answers_as_one(
         ["check", *entries, "-o", "json"],
     ):
         expected, answer = (run(*words, "--store", url) for url in (f"snapshot:{file}", routed))
-        assert (answer.returncode, answer.stdout) == (expected.returncode, expected.stdout), words
-        assert run(*words, *both).stdout == answer.stdout, words
+        assert answer.returncode == expected.returncode, words
+        assert without_repairs(answer.stdout) == without_repairs(expected.stdout), words
+        assert without_repairs(run(*words, *both).stdout) == without_repairs(answer.stdout), words
     # The undo file names both stores.
     undone = run("undo", undo_file, "--yes", "-o", "json")
     assert undone.returncode == 0, undone.stderr

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,7 +55,10 @@ def test_findings_are_counted_by_code_severity_and_namespace(damaged: str, tmp_p
     damage = {"code": "ledger-without-metadata", "severity": "error", "namespace": "public/default"}
     assert value(by_code, **damage) == 1
     by_severity = families["pulsar_meta_check_findings_of_severity"]
-    assert (value(by_severity, severity="error"), value(by_severity, severity="warning")) == (1, 0)
+    severities = Counter(finding["severity"] for finding in findings)
+    # The capture has three cursors that some releases can't load.
+    assert (severities["error"], severities["warning"]) == (1, 3)
+    assert all(value(by_severity, severity=severity) == count for severity, count in severities.items())
     checked = json.loads(listed.stderr.splitlines()[-1])
     assert {noun: value(families[f"pulsar_meta_check_{noun}"]) for noun in checked["checked"]} == checked[
         "checked"

@@ -61,6 +61,8 @@ def cursor_in_vanished(patient: Patient) -> None:
     take_out(patient, topic, counted(topic)[1])
     patient.remove(ledger_path(counted(topic)[1]))
     patient.expect("cursor-in-vanished-ledger", topic, severity=Severity.WARNING)
+    if patient.entries is not None:
+        patient.expect("ledger-lost", topic, counted(topic)[1])
 
 
 def cursor_of_another_topic(patient: Patient) -> None:
@@ -75,8 +77,6 @@ def cursor_of_another_topic(patient: Patient) -> None:
     del info.individualDeletedMessages[:]
     patient.put(path, info.SerializeToString())
     patient.expect("cursor-in-vanished-ledger", topic)
-    if patient.entries is not None:
-        patient.expect("ledger-lost", topic, counted(topic)[1])
 
 
 def _foreign_ledgers(patient: Patient, topic: Topic) -> list[int]:

@@ -26,7 +26,7 @@ class TestRocksdbStore(StoreContract):
 
         return opened
 
-    def test_two_clients_one_wins(self, open_store: Opener, store: Store, root: str) -> None:
+    def test_only_one_of_two_clients_wins(self, open_store: Opener, store: Store, root: str) -> None:
         """A database has a single writer, so the second client is refused."""
         with pytest.raises(GuardError, match="open for writing already"):
             open_store()

@@ -38,7 +38,9 @@ class FramesFile(LocatedEntries):
         index = TableLocations()
         super().__init__(url, index, DataFiles({0: path}))
         offsets = self._frames()
-        positions = _positions(path, len(offsets), cut=bool(self.faults))
+        positions = _positions(path, len(offsets))
+        if len(positions) > len(offsets) and not self.faults:
+            self.faults.append(_too_few_frames(path, len(offsets), len(positions)))
         for offset, (ledger_id, entry_id) in zip(offsets, positions, strict=False):
             index.add(ledger_id, entry_id, offset)
 
@@ -78,8 +80,20 @@ def open_frames_file(url: str) -> FramesFile:
     return FramesFile(url)
 
 
-def _positions(path: Path, count: int, *, cut: bool) -> list[tuple[int, int]]:
-    """Return (ledger, entry) of each frame, from FILE.idx or counted; of a `cut` file there may be more."""
+def _too_few_frames(path: Path, frames: int, positions: int) -> DecodeError:
+    """Describe a file that was cut between two frames, which only its index shows."""
+    return DecodeError(
+        f"expected {positions} frames, as in {path.name}.idx, found {frames}", source=str(path)
+    )
+
+
+def _positions(path: Path, count: int) -> list[tuple[int, int]]:
+    """List (ledger, entry) of each frame, from FILE.idx or counted.
+
+    FILE.idx may have more positions than the file has frames, since the file may be cut.
+
+    Raises DecodeError if FILE.idx can't be read or has fewer than `count` positions.
+    """
     index = path.with_name(path.name + ".idx")
     if not index.is_file():
         return [(0, entry_id) for entry_id in range(count)]
@@ -89,8 +103,8 @@ def _positions(path: Path, count: int, *, cut: bool) -> list[tuple[int, int]]:
             found = [(_id(row["ledger"]), _id(row["entry"])) for row in rows]
         except (DecodeError, ValueError, KeyError) as error:
             raise DecodeError('expected lines {"ledger": N, "entry": N}', source=str(index)) from error
-    if len(found) < count or (len(found) > count and not cut):
-        raise DecodeError(f"expected {count} positions, one a frame, found {len(found)}", source=str(index))
+    if len(found) < count:
+        raise DecodeError(f"expected {count} positions, one per frame, found {len(found)}", source=str(index))
     return found
 
 

@@ -214,7 +214,7 @@ def without(number: int) -> Damage:
 
 
 @pytest.mark.parametrize(
-    ("wound", "expected"),
+    ("damage", "expected"),
     [
         (changed(3, start=0x8001), [("hole", None, "8000 to 8000")]),
         (changed(4, end=0xFFFE), [("hole", None, "ffff to ffff")]),

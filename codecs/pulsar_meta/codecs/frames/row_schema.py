@@ -146,4 +146,4 @@ def arrow_schema(types: Mapping[str, str]) -> pa.Schema:
 
 def spark_schema(names: Iterable[str]) -> str:
     """Return some columns in Spark's DDL."""
-    return ", ".join(f"`{name}` {_SPARK_TYPES[TYPES[name]]}" for name in names)
+    return ", ".join(f"{name} {_SPARK_TYPES[TYPES[name]]}" for name in names)
