@@ -206,7 +206,8 @@ def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Worke
     # Ctrl-C is for this process, which ends the others; they inherit that the signal is blocked.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with suppress(OSError):
+        # The first process may be over before the second one is started.
+        with suppress(OSError, BrokenProcessPool):
             workers.ready += [executor.submit(_get_ready) for _ in range(count)]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
