@@ -1,12 +1,8 @@
-"""Small files, read whole: neither a device without an end nor a pipe without a writer can hold one up.
+"""Read small files safely, lock files, keep temporary directories, and notice when files change.
 
-Temporary directories: what a killed process leaves, the next one removes.
-
-Each is locked (flock) as long as its process lives, wherever that runs; the lock goes with the process.
-
-Locks on files, which go with the process that holds them.
-
-Whether files were written since somebody looked: by their sizes and times, without reading them.
+Reading never blocks on a device or a pipe. A temporary directory is locked (flock) as long as its process
+lives; the next process removes the directories of processes that were killed. Changes are recognised by sizes
+and times, without reading the files.
 """
 
 from __future__ import annotations

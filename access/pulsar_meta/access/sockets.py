@@ -1,7 +1,4 @@
-"""Sockets on which a request ends in time as a whole, however slowly its bytes come.
-
-Whom to trust on a TLS connection, and who we are.
-"""
+"""Sockets with one deadline per request, however slowly bytes arrive, and TLS settings."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
 """Store URLs: what they name, the options in their query, and where credentials come from.
 
-Networked stores: `SCHEME://HOST:PORT[,HOST:PORT…][/PATH][?OPTION=VALUE&…]`. Options that all of them know:
+Networked stores: `SCHEME://HOST:PORT[,HOST:PORT…][/PATH][?OPTION=VALUE&…]`. All of them accept these options:
 
-- `timeout=SECONDS`: how long to connect, and to wait for an answer (10 by default),
+- `timeout=SECONDS`: the time to connect, and to wait for an answer (default 10),
 - `ca=FILE`, `cert=FILE`, `key=FILE`: TLS with this authority and this client certificate,
-- `auth=REFERENCE`: where the credentials lie, never the credentials themselves: `file:PATH` (the file's
-  first line) or `env:NAME`; each store says what the text holds (`user:password`, a token).
+- `auth=REFERENCE`: a reference to the credentials, never the credentials: `file:PATH` (the file's first line)
+  or `env:NAME`. Each store documents what the text contains (`user:password`, a token).
 
-Files (`snapshot:`, `dir:`, `rocksdb:`) take everything after the colon as a path.
-
-Where secrets come from: a file or the environment, never a command line or a URL.
+Files (`snapshot:`, `dir:`, `rocksdb:`) take everything after the colon as a path. Secrets come from a file or
+the environment, never from a command line or a URL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A cluster as its metadata store and its bookies' disks have it.
-
-Values of a metadata store, and what their bytes say.
-"""
+"""A cluster, opened from its metadata store and its bookies' disks; values of the store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Topics: their ledgers, subscriptions, entries and messages.
-
-What a cluster has open, and how it is asked: by the same jobs as the commands.
-"""
+"""Topics: their ledgers, subscriptions, entries and messages, read by the same jobs as the commands."""
 
 from __future__ import annotations
 

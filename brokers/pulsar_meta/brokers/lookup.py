@@ -1,26 +1,16 @@
-"""Where a topic is served: the lookup of a client, hop by hop, without any socket.
+"""The lookup protocol of clients, without sockets: who serves a topic, its partitions, its segments.
 
-`look_up` is a generator: it yields `Connect` and `Ask` and is sent what came back, so the same protocol
-runs over a socket and over the bytes of a test. A lookup does what a client's does: a bundle that no
-broker owns gets an owner by it.
+`look_up` is a generator: it yields `Connect` and `Ask` and is sent what came back, so the same protocol runs
+over a socket and over the bytes of a test. As a client's lookup does, it makes a broker take a bundle that no
+broker owns. Asking for the number of partitions can create partitions of a topic that does not exist, if the
+broker creates topics automatically; Pulsar 3.0.6, 3.3.1 and 4.0 on can be asked not to. Asking for segments
+of a
+scalable topic (PIP-460) opens a session that ends with the connection.
 
-Sources: apache/pulsar BinaryProtoLookupService.findBroker (redirects, authoritative, which URL),
-ClientCnx (CONNECT, PING, AUTH_CHALLENGE), ServerCnx.handleLookup, LookupProxyHandler; PIP-368.
-
-How many partitions a topic has, asked of a broker without making it create any.
-
-The question creates the partitions of a topic that does not exist, where the broker does so by itself;
-only newer brokers can be asked not to (Pulsar 3.0.6, 3.3.1, 4.0).
-
-Source: apache/pulsar PIP-344, ServerCnx.handlePartitionMetadataRequest.
-
-Which segments a scalable topic has (PIP-460, Pulsar 5), asked of a broker.
-
-The question opens a session in which the broker goes on to say what changes; it ends with the connection.
-Each segment is then looked up by its own name, as the client for scalable topics does it.
-
-Source: apache/pulsar DagWatchSession, ServerCnx.handleCommandScalableTopicLookup, DagWatchClient; the
-classes of pulsar-common 5.0.0-M1 (numbers of the fields).
+Sources: apache/pulsar BinaryProtoLookupService.findBroker (redirects, authoritative, which URL), ClientCnx
+(CONNECT, PING, AUTH_CHALLENGE), ServerCnx.handleLookup, handlePartitionMetadataRequest and
+handleCommandScalableTopicLookup, LookupProxyHandler, DagWatchSession, DagWatchClient; PIP-344, PIP-368; the
+classes of pulsar-common 5.0.0-M1 (field numbers).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A lookup over real connections: every hop with its times, and what came of it in the end.
+"""Run a lookup over real connections: the socket and TLS, each hop with its times, and the outcome.
 
-A connection to a broker: bytes out, commands in, all of it before a deadline.
-
-The protocol itself is in `brokers.lookup`; here are only the socket and TLS.
+The protocol is in `brokers.lookup`. Every connection has a deadline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""One line on stderr for an error: words for people, the same as JSON where the output is JSON.
+"""Turn errors into one line on stderr, or into JSON if the output is JSON.
 
-Errors that are faults of this program: one line that asks for a report, and a file to send with it.
-
-Imported when there is one: no other run should pay for it.
+An error that is a fault of this program gives one line that asks for a report, and a file to send with it.
 """
 
 from __future__ import annotations

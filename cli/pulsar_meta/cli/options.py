@@ -1,11 +1,7 @@
-"""Options that several commands share, declared once.
+"""Options that several commands share, declared once: stores, entries, topics, the engine.
 
-A command takes a dataclass of options as one parameter; on the command line each of its fields is an option
+A command takes a dataclass of options as one parameter. On the command line each of its fields is an option
 (`flattened`, which `cli.app` applies to every command).
-
-Which topics a command is about, by more than their names: the options, and what they choose.
-
-Whether a command's work is done by this process or by Spark.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""CRC-32C (Castagnoli) over views, and the words in which a check is answered.
+"""CRC-32C (Castagnoli), and the iteration order of a java.util.HashMap with string keys.
 
-Source: RFC 3720 B.4; the value of "123456789" is 0xE3069283.
+Pulsar writes several lists in that order. Buckets that became trees (eight colliding keys in a table of 64)
+are not
+imitated; their keys keep the order of insertion.
 
-In which order a java.util.HashMap with string keys hands them out.
-
-Pulsar writes lists in that order in several places. Lists in a bucket that became trees (eight keys that
-collide in a table of 64) are not imitated: those keys keep the order of their insertion here.
-Source: the specification of java.lang.String.hashCode; OpenJDK java.util.HashMap (spread, resize).
+Sources: RFC 3720 B.4 (the value of "123456789" is 0xE3069283); java.lang.String.hashCode; OpenJDK
+java.util.HashMap (spread, resize).
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""JSON: read from outside, written for every reader, and its single values checked.
+"""Read and write JSON: checked values, exact numbers, and JSON as Pulsar's brokers write it.
 
-Integers that a double cannot hold are written as strings of digits, bytes as base64.
+Integers that a double cannot hold are written as strings of digits, and bytes as base64, because jq 1.6 and
+JavaScript read every number as a double (RFC 8259, section 6). A number can keep its spelling, since a double
+distinguishes neither 1795292202.248324148 from its neighbours nor 1E5 from 100000.0. Brokers write JSON with
+Jackson:
+no spaces, doubles as Java prints them.
 
-jq 1.6 and JavaScript read every number as a double (RFC 8259, section 6); an id must survive that.
-
-Numbers of JSON that keep the letters they were written in, and JSON written with them.
-
-A double holds neither 1795292202.248324148 nor whether somebody wrote 1E5 or 100000.0 (RFC 8259, section 6).
-
-JSON as brokers write it with Jackson: no spaces, doubles as Java prints them.
-
-Source: java.lang.Double.toString; apache/pulsar ObjectMapperFactory.java.
+Sources: java.lang.Double.toString; apache/pulsar ObjectMapperFactory.java.
 """
 
 from __future__ import annotations

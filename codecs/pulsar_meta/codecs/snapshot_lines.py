@@ -1,17 +1,21 @@
-"""The lines of a snapshot file: a head, a value a line, a foot with the sums over all values.
+"""The lines of a snapshot file: a header, one value per line, a footer with sums over all values.
 
-Head and foot are JSON objects without `path`. The head says of which store it is a copy, and when it was
-made; the foot how many values there are, and two sums that do not depend on their order: each adds up, modulo
-2^256, SHA-256(length of path, path, length of value, value) with lengths of four bytes, big-endian; one over
-every value, one without those that stores make by themselves (ephemeral ones, and empty ones that only have
-children), so that copies of one cluster in different stores have the same.
+Header and footer are JSON objects without `path`. The header names the store and the time. The footer has the
+number
+of values and two sums that do not depend on the order of values: each adds up, modulo 2^256, SHA-256(length
+of path,
+path, length of value, value) with big-endian lengths of four bytes. One sum covers every value, the other
+leaves out
+those that stores create themselves (ephemeral ones, and empty ones that only have children), so that copies
+of one
+cluster in different stores have the same sum.
 
-In which order the values of a snapshot stand, and how a file says that it is the one that was written so.
-
-A foot may have `order`, `bytes_before` and `crc32c_before`: the file has so many bytes before the foot (if
-compressed, before the frame that has it alone), this is their CRC-32C, and the paths of its values rise in
-that order, none twice: `code-points` (of the whole path), as etcd and RocksDB have them, or `tree`, a parent
-before its children and these by name, as ZooKeeper and directories are walked.
+A footer may also have `order`, `bytes_before` and `crc32c_before`: the number of bytes before the footer (or,
+if the
+file is compressed, before the frame with the footer) and their CRC-32C. Paths then rise in that order without
+duplicates: `code-points`, as in etcd and RocksDB, or `tree` (parents before their children, these by name),
+as in
+ZooKeeper and directories.
 """
 
 from __future__ import annotations

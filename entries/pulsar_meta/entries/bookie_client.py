@@ -1,9 +1,8 @@
-"""A connection to one bookie, for reading only: it cannot fence, write or recover.
+"""A read-only connection to one bookie (it cannot fence, write or recover), and the bookies of an entry.
 
-Several reads are under way at a time. Version 2 of the protocol matches an answer to its question by
-ledger and entry, so no two equal questions ever are.
-
-Which bookies hold an entry of a ledger.
+Several reads are under way at a time. Version 2 of the protocol matches an answer to its question by ledger
+and
+entry, so no two equal questions are under way together.
 
 Source: apache/bookkeeper client/RoundRobinDistributionSchedule.java.
 """

@@ -1,9 +1,8 @@
 """`bookie-disk:PATH`: the disks of one bookie or several, read without the bookies.
 
-Entry logs through the index; by scanning where the index is missing or broken; then what the journals
-hold beyond the last mark, which after a crash is nowhere else.
-
-Entries by their location: an index that says where, files that say what.
+Entries come from the entry logs through the index, or by a scan if the index is missing or broken, and from
+the
+journals beyond the last mark: after a crash some entries exist only there.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Where the entries of ledgers lie: columns of locations, apart from what is written there.
+"""Locations of entries: columns, the index files of interleaved storage, and a scan without an index.
 
 A location is BookKeeper's: (file number << 32) | offset, the offset past the record's size. Columns are
-`array` objects, which NumPy takes without a copy (`numpy.frombuffer(column, "int64")`).
-
-The location index of interleaved and sorted storage: one `.idx` file for each ledger.
-
-Locations found by reading entry logs or journals from end to end.
+`array`
+objects, which NumPy uses without a copy (`numpy.frombuffer(column, "int64")`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Objects by fsspec: listing them, fetching ranges of their bytes, and what all ledgers in them share.
+"""Offloaded files over fsspec: listing, reading ranges, and ledgers of the file system offloader.
 
-Ledgers that Pulsar's file system offloader keeps: a Hadoop MapFile each, in `<ledger>-<uuid>/`.
-
-Key -1 holds the ledger's metadata, key N the frame of entry N. `index` says where about every 128th entry
-is; without it, or beyond its last, the data is read from the nearest place before.
+The file system offloader keeps one Hadoop MapFile per ledger in `<ledger>-<uuid>/`. Key -1 holds the ledger's
+metadata,
+key N the frame of entry N. `index` has about every 128th entry; without it, or after its last one, reading
+starts
+at the nearest earlier offset.
 Source: apache/pulsar tiered-storage/file-system FileSystemManagedLedgerOffloader.java.
 """
 

@@ -1,22 +1,26 @@
-"""How far the questions of a scan of etcd reach.
+"""Requests to etcd: bounded ranges for scans, the history of one key, and groups of writes.
 
-etcd counts the keys of a whole range, however few of them it is to send: were each question to reach to the
-end, their time would grow with the square of the store. So a range ends behind a prefix of its keys, a longer
-one where too many were counted, a shorter one where all were read. Where it ends is a matter of speed only:
-each range begins where the one before ended. Source: etcd server/storage/mvcc/index.go (Revisions).
+etcd counts the keys of a whole range however few it returns, so ranges that reach to the end would make a
+scan
+quadratic. A range ends at a prefix instead: a longer one if too many keys were counted, a shorter one if all
+were
+read. This only affects speed, because each range begins where the last one ended.
 
-What became of one key of etcd, as far back as it was not compacted: a watch that begins in the past.
+etcd keeps revisions of a key until they are compacted, without times or authors. A watch from an old revision
+returns
+them in order.
 
-etcd keeps every revision of a key until somebody compacts it (`--auto-compaction-retention` has it do so by
-itself), but neither times nor who wrote. A watch sends changes in the order of their revisions.
-Source: etcd-io/etcd api/etcdserverpb/rpc.proto (Watch), server/storage/mvcc/watchable_store.go.
+Several values are written in one request: as one transaction (all or nothing), or as a transaction of
+transactions in
+which each value is compared and set independently for a single proposal. The first costs two thirds less on
+both
+sides. etcd accepts a key only once per request, limits the size of a request, and counts the operations of
+outer and
+inner transactions together (`--max-txn-ops`, 128).
 
-Many values of etcd in one request: all of them or none, or a transaction of transactions.
-
-In the latter each value has a comparison of its own, so that it is compared and set by itself, and all of
-them cost one proposal. The former costs both sides two thirds of that. etcd takes no key twice in a
-request, bounds its size, and counts its operations (`--max-txn-ops`, 128): the outer ones and those of an
-inner transaction together. Source: etcd-io/etcd server/etcdserver/api/v3rpc/key.go (checkTxnRequest).
+Sources: etcd server/storage/mvcc/index.go (Revisions), watchable_store.go, api/etcdserverpb/rpc.proto
+(Watch),
+server/etcdserver/api/v3rpc/key.go (checkTxnRequest).
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """`oxia://HOST:PORT[,…][/NAMESPACE]`: a live Oxia, over its gRPC API.
 
-Options besides the common ones (`access.urls`): `tls=true`. `auth` holds a bearer token. The namespace is
-`default` where none is named. A version is Oxia's version id. Parents are records of their own with an empty
-value, and a record with children is not deleted, both as Pulsar's own client does it. A record that was
-written with a partition key lies on the shard of that key: it is read, and never written, since the server
-does not name the key and would forget it.
+Options besides the common ones (`access.urls`): `tls=true`. `auth` refers to a bearer token. The default
+namespace is
+`default`. A version is Oxia's version id. As with Pulsar's client, parents are records with an empty value,
+and a
+record with children is not deleted. A record with a partition key is on that key's shard: it is read but
+never
+written, because the server does not return the key and would lose it.
 
-Why own stubs: the official client knows neither TLS nor values over 4 MB, and brings a compiler with it.
+Keys compare part by part between slashes, and a key's last part sorts before parts that have something below
+them.
+The low 32 bits of XXH3-64 choose the shard. We use our own stubs because the official client supports neither
+TLS nor
+values over 4 MB.
 
-Oxia's keys: their order, ranges of them, and which shard holds one.
-
-Keys compare part by part between slashes, and the last part of a key comes before all parts that have
-something below them; the low 32 bits of XXH3-64 say which shard holds a key.
 Source: oxia-db/oxia common/compare, common/hash.
 """
 

@@ -1,20 +1,22 @@
 """`rocksdb:PATH`: the metadata database of a standalone (RocksdbMetadataStore, raw keys and values).
 
-What is read is the database at the moment of opening. Ephemeral values that an earlier run of the broker
-left behind are shown with `ephemeral=True`: to the next broker they are absent, and it removes them.
+A reader sees the database at the moment of opening. Ephemeral values from an earlier run of the broker have
+`ephemeral=True`: the next broker ignores and removes them.
 
-Opening for writing takes the database's own lock, which no broker can hold at the same time. Nothing in the
-directory changes before the first `put` or `delete`; that takes a checkpoint (`checkpoint` names it) and
-opens the database read-write. What was written is read back, through a second opening, before `close` ends.
+Opening for writing takes the database's lock, which no broker can hold at the same time. Nothing in the
+directory
+changes before the first `put` or `delete`, which creates a checkpoint (`checkpoint` names it) and opens the
+database
+read-write. Before `close` returns, a second reader reads back what was written.
 
-A value is stored after a header of big-endian numbers: int32 header size (41; later versions may only make
-it longer), int32 format (1 or more), int64 version, owner, created ms, modified ms, one byte "ephemeral".
-Source: apache/pulsar RocksdbMetadataStore.MetaValue.
+A value follows a header of big-endian numbers: int32 header size (41; later versions may only make it
+longer), int32
+format (1 or more), int64 version, owner, created ms, modified ms, one byte "ephemeral". The last twelve bytes
+of a
+table are its format (uint32) and a magic number (uint64), little-endian; an older RocksDB can't open newer
+formats.
 
-The format of a RocksDB database's tables: an older RocksDB does not open tables of a newer format.
-
-The last twelve bytes of a table are its format (uint32) and a magic number (uint64), little-endian.
-Source: facebook/rocksdb table/format.cc (Footer).
+Sources: apache/pulsar RocksdbMetadataStore.MetaValue; facebook/rocksdb table/format.cc (Footer).
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""`snapshot:FILE[?partial]`: a store written down as NDJSON, one value a line, plain or zstd; read-only.
+"""`snapshot:FILE[?partial]`: a store written as NDJSON, one value per line, plain or zstd; read-only.
 
-A line is `{"path", "version", "value" (base64)}` and may have `created`, `modified` (ms) and `ephemeral`.
-A head and a foot (`codecs.snapshot_lines`) may stand around them; with a head and no foot the file was cut
-short, which is an error unless `?partial` says that what is there is wanted.
-Scanning streams. Where the foot says in which order the values are, and the file is as it was written, lines
-are found by halves; else, or once more is asked than that is worth, there is an index of where each path's
-line begins.
-
-Whether a snapshot's file is, bit for bit, the one that was written in the order that its foot names.
+A line is `{"path", "version", "value" (base64)}` and may have `created`, `modified` (ms) and `ephemeral`. A
+header and
+a footer (`codecs.snapshot_lines`) may surround the lines. A file with a header and no footer is truncated,
+which is an
+error unless `?partial` accepts it. Scanning streams. If the footer records the order of values and its
+checksum
+matches, lookups use binary search; otherwise an index of line offsets is built.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A zstd file of many frames that each say how large they are, as one file in which one can seek.
+"""Read zstd files: as a stream that notices a truncated file, or with random access over sized frames.
 
 Source: RFC 8878, 3.1 (frames, block headers).
-
-A zstd file as a plain byte stream, which says when the file ends too early, unless a part is enough.
 """
 
 from __future__ import annotations

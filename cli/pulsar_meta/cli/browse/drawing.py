@@ -1,11 +1,8 @@
-"""Lines for the screen: harmless text, and parts of a whole drawn as a strip of characters.
+"""Draw lines, strips and long lists for `browse`, and run slow calls in threads of their own.
 
-Calls that take their time, each lane in a thread of its own, so that the screen waits for none of them.
-
-The threads of textual's own workers are waited for when the program ends, however long a server takes; these
-are not.
-
-A widget with many lines, of which only those are drawn that are seen.
+The program does not wait for these threads when it ends, unlike textual's workers, so a slow server can't
+keep
+it open. A long list draws only the visible lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The entries of a topic or a ledger, a page at a time, as `dump-entries` shows them.
-
-The pane with the entries of a topic or a ledger, a page at a time.
-"""
+"""The pane with the entries of a topic or a ledger, one page at a time, as `dump-entries` shows them."""
 
 from __future__ import annotations
 

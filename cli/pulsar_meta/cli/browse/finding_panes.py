@@ -1,7 +1,4 @@
-"""What `check` finds, by the places in the tree where it is.
-
-Where something lies: at a path, by the names that commands take, or wherever a path has a text in it.
-"""
+"""Panes for the findings of `check` by place, and for search results."""
 
 from __future__ import annotations
 

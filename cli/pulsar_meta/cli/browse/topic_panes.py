@@ -1,7 +1,4 @@
-"""What a topic has: its ledgers on a line of time, its subscriptions with what they have left as strips.
-
-What a value says, as `get` shows it, and the sum of what lies below a path, as `top` has it.
-"""
+"""Panes for a topic (its ledgers on a timeline, its subscriptions and their backlogs) and for a value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The tree at the left: a store's paths; a node's children are asked for when it is opened, page by page.
-
-What is browsed: where it lies, and the same opened.
-"""
+"""The tree pane of `browse`: the paths of a store, read page by page, and the store that is being browsed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands `plan-batches` and `pack-entries`: messages into batches that share properties (#16680).
-
-The commands `strip-metadata` and `attach-metadata`: the broker's part of frames, off and on (PIP-70).
-"""
+"""`plan-batches`, `pack-entries` (apache/pulsar#16680), `strip-metadata` and `attach-metadata` (PIP-70)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`pulsar-meta decode`: what values say, from files, stdin, a snapshot or a store.
-
-`pulsar-meta encode`: the JSON of `decode` back into bytes.
-
-`schema`: what the documents of commands look like, for other programs.
-"""
+"""`decode`, `encode` and `schema`: values as documents, documents as values, and the shapes of documents."""
 
 from __future__ import annotations
 

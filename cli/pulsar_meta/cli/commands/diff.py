@@ -1,7 +1,4 @@
-"""`diff`: two stores side by side.
-
-`top`: the biggest values of a store, and how sizes are spread.
-"""
+"""`diff` and `top`: compare two stores, and find the largest values of one."""
 
 from __future__ import annotations
 

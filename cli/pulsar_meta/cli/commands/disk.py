@@ -1,9 +1,4 @@
-"""`disk`: what takes the place on bookies' disks.
-
-`ledgers`: what lies on disks, ledger by ledger.
-
-`whois`: whose ledgers are, and why they are still kept.
-"""
+"""`disk`, `ledgers` and `whois`: what uses disk space, which ledgers a disk has, and why a ledger is kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `lookup`: which broker serves a topic, as a client with these properties would find it.
-
-The commands `brokers` and `lookup-properties`: who has which lookup properties (PIP-368).
-"""
+"""`lookup`, `brokers`, `lookup-properties`: who serves a topic, and what brokers publish (PIP-368)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`properties`, `set-property` and `unset-property`: what ledgers carry since PIP-404.
-
-`build-index`: the first index of every ledger as a property of it.
-
-`check-index`: whether the indexes of topics go on, ledger by ledger.
-"""
+"""`properties`, `set-property`, `unset-property` (PIP-404), `build-index` and `check-index`."""
 
 from __future__ import annotations
 

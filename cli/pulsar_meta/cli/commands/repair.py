@@ -1,25 +1,4 @@
-"""`repair compaction`: the pointer to a topic's compacted data.
-
-`repair count`: how many entries a ledger has, where list and BookKeeper disagree.
-
-`repair cursor`: a record for a cursor that brokers cannot load, or whose ledger is gone.
-
-`repair generator`: the counter of ledger ids above every id that was ever used.
-
-`repair ledger-metadata`: BookKeeper's metadata of ledgers that is gone.
-
-`repair missing-ledger`: a lost ledger out of its topic's list, or single lost entries acknowledged.
-
-`repair offload`: ledgers that are said to be in tiered storage, read from BookKeeper again.
-
-`repair partitions`: the record of a partitioned topic, by the partitions that exist.
-
-`repair schema`: versions of a topic's schema whose ledger is lost.
-
-`repair termination`: a topic that was terminated before its last entry.
-
-`repair topic-record`: the list of a topic's ledgers, from BookKeeper's metadata.
-"""
+"""`repair`: one subcommand for each kind of damage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`show-cursor`: where subscriptions stand, what they have left, and where that is written down.
-
-`convert-cursor`: the state of cursors in a form that older releases read.
-"""
+"""`show-cursor` and `convert-cursor`: show subscriptions, and rewrite cursors for older releases."""
 
 from __future__ import annotations
 

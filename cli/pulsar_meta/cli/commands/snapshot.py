@@ -1,11 +1,4 @@
-"""`snapshot`: a store written down.
-
-`bundle`: what somebody who is asked for help has to see, in one file.
-
-`history`: what became of a value, change by change.
-
-`undo`: put back what a command overwrote.
-"""
+"""`snapshot`, `bundle`, `history` and `undo`: keep a store, report a problem, and look or go back in time."""
 
 from __future__ import annotations
 

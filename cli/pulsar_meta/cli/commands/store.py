@@ -1,9 +1,4 @@
-"""`ls`, `get` and `tree`: looking around in one store.
-
-`browse`: looking around in a store, and in the entries, on one screen.
-
-`put` and `rm`: one value, with the version that was read.
-"""
+"""`ls`, `get`, `tree`, `browse`, `put` and `rm`: read one store, or change one value in it."""
 
 from __future__ import annotations
 

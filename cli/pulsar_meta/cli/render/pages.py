@@ -1,8 +1,6 @@
-"""One HTML page for what a command found: tables, bars and strips drawn in it, nothing loaded from anywhere.
+"""HTML pages: tables, bars and strips in one file that loads nothing from elsewhere.
 
-The template (`page.html.j2`) escapes every text; what would steer a terminal is shown as escapes.
-
-The answer of `top` as a page: the biggest values, and how sizes are spread.
+The template (`page.html.j2`) escapes every text. Control characters are shown as escapes.
 """
 
 from __future__ import annotations

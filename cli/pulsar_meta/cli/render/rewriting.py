@@ -1,7 +1,4 @@
-"""What a person reads of a rewriting: its plan, its progress, its summary, and how to go on.
-
-Fields that differ, in the one line of a table's cell.
-"""
+"""Text about a rewriting run: its plan, progress, summary, and the command that resumes it."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""Entry logs: the files in which a bookie keeps the entries of all its ledgers, one after the other.
+"""Entry logs, in which a bookie keeps the entries of all its ledgers, and the index files of single ledgers.
 
     header of 1024 bytes: "BKLO", int32 version, int64 offset of the ledgers map, int32 number of ledgers
     records: int32 size, bookie entry
     ledgers map of a sealed log: records of ledger -1 and entry -2 with the bytes of each ledger
 
-A location is (log id << 32) | offset, and the offset points past the record's size, at the ledger id.
-Logs written with direct I/O pad to blocks of 4096 bytes with 0xF0 and are preallocated with zeros;
-the one rule for both is that no size is negative or zero.
+A location is (log id << 32) | offset. The offset points past the record's size, at the ledger id. Logs
+written with
+direct I/O pad to blocks of 4096 bytes with 0xF0 and are preallocated with zeros, so a record's size is
+positive.
 
-Sources: apache/bookkeeper DefaultEntryLogger.java, EntryLoggerAllocator.java,
-directentrylogger/DirectCompactionEntryLog.java and LogReaderScan.java, ldb/LocationsIndexRebuildOp.java.
-
-The index of one ledger as bookies with interleaved or sorted storage keep it (`*.idx`).
+Bookies with interleaved or sorted storage keep one index file per ledger (`*.idx`):
 
     header of 1024 bytes: "BKLE", int32 version, int32 size and master key, int32 state bits,
     from version 1 on int32 size and explicit LAC; then an int64 location for each entry, 0 for none
 
-Sources: apache/bookkeeper FileInfo.java, IndexPersistenceMgr.java, LedgerEntryPage.java.
+Sources: apache/bookkeeper DefaultEntryLogger.java, EntryLoggerAllocator.java, FileInfo.java,
+IndexPersistenceMgr.java, LedgerEntryPage.java, directentrylogger/DirectCompactionEntryLog.java and
+LogReaderScan.java, ldb/LocationsIndexRebuildOp.java.
 """
 
 from __future__ import annotations

@@ -1,31 +1,32 @@
-"""Ledgers that Pulsar's tiered storage moved into objects: a data object of blocks, and its index object.
+"""Offloaded ledgers: objects of blocks with an index object, and Hadoop's SequenceFile.
 
     data object:  blocks, each: int32 magic, int64 size of this header, int64 size of the block,
                   int64 first entry [, int64 ledger], zeros up to the header's size;
                   then int32 size, int64 entry, frame … ; then padding FE DC DE AD …
     index, form 1: int32 magic, int32 size, int64 size of the data object, int64 size of a block header,
-                  int32 blocks, int32 size, LedgerMetadata; a row a block: int64 first entry, int32 part,
+                  int32 blocks, int32 size, LedgerMetadata; one row per block: int64 first entry, int32 part,
                   int64 offset
     index, form 2: int32 magic, size, size of the data object, size of a block header; then for each ledger
                   int64 ledger, int32 blocks, int32 size, LedgerInfo, rows as above
 
 Entries have no bookie header and no digest. Form 2 is in Pulsar's code, but nothing there writes it.
 
-Sources: apache/pulsar tiered-storage/jcloud OffloadIndexBlockImpl.java, OffloadIndexBlockV2Impl.java,
-DataBlockHeaderImpl.java, BlockAwareSegmentInputStreamImpl.java.
-
-Hadoop's SequenceFile, of which a MapFile has two: `data`, and `index` with every 128th key and its place.
+A MapFile consists of two SequenceFiles: `data`, and `index` with every 128th key and its offset.
 
     header: "SEQ", version 6; names of the key's and the value's class (vint size, UTF-8); bool compressed;
-            bool by blocks; where compressed the codec's class; int32 count, and so many pairs of text;
+            bool by blocks; if compressed the codec's class; int32 count and that many pairs of text;
             a sync mark of 16 bytes
-    record: int32 size, int32 size of the key, key, value (compressed by itself where records are)
-    block:  vint records; then four parts, compressed, with a vint size each: sizes of keys, keys, sizes of
+    record: int32 size, int32 size of the key, key, value (compressed alone if records are)
+    block:  vint records; then four compressed parts with a vint size each: sizes of keys, keys, sizes of
             values, values
-    before a record now and then, before a block always: int32 -1 and the sync mark
+    before some records and before every block: int32 -1 and the sync mark
 
-Pulsar's file system offloader writes keys of LongWritable (int64), values of BytesWritable (size, bytes).
-Sources: apache/hadoop io/SequenceFile.java, MapFile.java, WritableUtils.java, compress/DefaultCodec.java.
+Pulsar's file system offloader writes keys of LongWritable (int64) and values of BytesWritable (size, bytes).
+
+Sources: apache/pulsar tiered-storage/jcloud OffloadIndexBlockImpl.java, OffloadIndexBlockV2Impl.java,
+DataBlockHeaderImpl.java, BlockAwareSegmentInputStreamImpl.java; apache/hadoop io/SequenceFile.java,
+MapFile.java,
+WritableUtils.java, compress/DefaultCodec.java.
 """
 
 from __future__ import annotations

@@ -1,24 +1,18 @@
-"""The entry frame: what a Pulsar broker hands to BookKeeper for one publish.
+"""Entry frames: what a Pulsar broker hands to BookKeeper for one publish.
 
     [0x0e02, int32 size, BrokerEntryMetadata]  [0x0e01, int32 CRC-32C]  int32 size, MessageMetadata, payload
 
-Both parts in brackets are there or not, each by itself: four shapes. The checksum covers everything
-after itself. All sizes are big-endian.
-
-Sources: apache/pulsar Commands.java, BrokerEntryMetadata in PulsarApi.proto (PIP-70).
-
-The broker's part of an entry frame: taken off, or put on as the broker's interceptors do.
-
-What stands after it (checksum, metadata, payload) is never touched, so its checksum stays right.
-
-Sources: apache/pulsar ManagedLedgerInterceptorImpl.beforeAddEntry, AppendIndexMetadataInterceptor,
-AppendBrokerTimestampMetadataInterceptor, Commands.addBrokerEntryMetadata; PIP-70.
-
-Entries of compacted ledgers: a frame with the position of the entry that it was made from.
+Each part in brackets is optional, so there are four shapes. The checksum covers everything after itself, so
+adding
+or removing the broker's part leaves it valid. All sizes are big-endian. An entry of a compacted ledger
+contains the
+position of the original entry as well:
 
     int32 size, MessageIdData, int32 size, frame
 
-Source: apache/pulsar client/impl/RawMessageImpl.java.
+Sources: apache/pulsar Commands.java (addBrokerEntryMetadata), PulsarApi.proto, RawMessageImpl.java,
+ManagedLedgerInterceptorImpl.beforeAddEntry, AppendIndexMetadataInterceptor,
+AppendBrokerTimestampMetadataInterceptor; PIP-70.
 """
 
 from __future__ import annotations

@@ -1,20 +1,15 @@
-"""The envelope around a compressed ManagedLedgerInfo or ManagedCursorInfo.
+"""The records of managed ledgers and cursors: the compression envelope, and the messages in it.
 
     0    2  magic 0x4778, big-endian
     2    4  size M of the header message, signed, big-endian
     6    M  ManagedLedgerInfoMetadata or ManagedCursorInfoMetadata (the same shape): codec, raw size
     6+M  …  the compressed message, to the end of the value
 
-A protobuf value cannot begin with 0x47 (a tag of wire type 7), so the magic is unambiguous.
-Sources: apache/pulsar MetaStoreImpl.java, MetadataCompressionConfig.java, PIP-146, PIP-270.
-
-Values of cursors: the record in the store and the PositionInfo in a cursor ledger.
-
-Source: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java, ManagedCursorImpl.java, PIP-381.
-
-Values of managed ledgers: the bytes at `/managed-ledgers/…/TOPIC` and what they say.
-
-Source: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java.
+A protobuf value cannot begin with 0x47 (a tag of wire type 7), so the magic is unambiguous. Cursor ledgers
+hold
+PositionInfo messages without an envelope.
+Sources: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java, MetadataCompressionConfig.java,
+ManagedCursorImpl.java; PIP-146, PIP-270, PIP-381.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""BookKeeper's LedgerMetadata in its three forms.
+"""Metadata of single ledgers: BookKeeper's LedgerMetadata, PIP-404 properties, and bookies' cookies.
 
-All begin with the line `BookieMetadataFormatVersion\\tN\\n`.
-1: lines of text. 2: protobuf text format. 3: a varint length and a binary LedgerMetadataFormat.
-Source: apache/bookkeeper meta/LedgerMetadataSerDe.java, DataFormats.proto.
+LedgerMetadata has three forms, which begin with the line `BookieMetadataFormatVersion\\tN\\n`: (1) lines of
+text,
+(2) protobuf text format, (3) a varint length and a binary LedgerMetadataFormat.
 
-Properties of single ledgers (PIP-404): edits of the serialized ManagedLedgerInfo that touch nothing else.
+Editing a ledger's properties changes nothing else in the serialized ManagedLedgerInfo. Pulsar rebuilds the
+list of
+properties through a java.util.HashMap at each change, and so does this module, so the result equals Pulsar's.
+It
+keeps what Pulsar would lose: unknown fields, duplicate keys other than the edited one, and the order of the
+ledgers.
 
-Pulsar rebuilds a ledger's list of properties through a java.util.HashMap at each change, and so do we, so
-that a record that it wrote becomes what it would have written. What its rebuilding would lose stays:
-unknown fields, double keys other than the edited one, the order of the ledgers (Pulsar writes those in
-the order of another HashMap, which differs between versions of Java and says nothing to its reader).
-Source: apache/pulsar ManagedLedgerImpl.asyncAddLedgerProperty, asyncRemoveLedgerProperty; PIP-404.
+A cookie is a line with the layout version, then its fields: protobuf text format from layout 4 on, one field
+per
+line in layout 3.
 
-A bookie's cookie: a line with the layout version, then its fields.
-
-From layout 4 on in protobuf's text format, in layout 3 a line each.
-Source: apache/bookkeeper bookie/Cookie.java, DataFormats.proto.
+Sources: apache/bookkeeper meta/LedgerMetadataSerDe.java, bookie/Cookie.java, DataFormats.proto; apache/pulsar
+ManagedLedgerImpl.asyncAddLedgerProperty, asyncRemoveLedgerProperty; PIP-404.
 """
 
 from __future__ import annotations

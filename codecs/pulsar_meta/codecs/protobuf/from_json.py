@@ -1,6 +1,6 @@
-"""JSON values back to protobuf messages: the way back of `to_json`, with the path in every error.
+"""Turn JSON into protobuf messages, with the path in every error, and describe the shape of that JSON.
 
-The shape of the JSON that `to_json` makes of a message, from the same descriptor.
+The inverse of `to_json`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Protobuf messages parsed: whole, without their required fields, or as far as a fault lets them.
+"""Parse protobuf messages completely, without required fields, or up to a fault; edit fields in place.
 
-The fields of a serialized protobuf message as they lie in its bytes, for edits that leave the rest alone.
-
-Parsing and serializing moves unknown fields to the end; cutting and joining slices moves nothing.
+Parsing and serializing moves unknown fields to the end, so edits cut and join slices of the bytes instead.
 Source: protobuf.dev, "Encoding".
 """
 

@@ -1,18 +1,15 @@
-"""What messages hold, by the schema that they were written with: JSON text.
+"""Turn message payloads into JSON text with the schema that they were written with.
 
-Integers that a double cannot hold are texts of digits, bytes are base64 (see `json_text`); of a JSON schema
-the producer's own text is kept. Source: apache/pulsar pulsar-client/…/impl/schema, KeyValueSchemaInfo.java
-(`decodeKeyValue`).
+Integers that a double cannot hold are strings of digits, and bytes are base64 (see `json_text`). For a JSON
+schema
+the producer's text is kept. Primitive numbers are big-endian; dates and times become ISO 8601.
+PROTOBUF_NATIVE
+schemas carry their descriptors.
 
-Values of Pulsar's primitive schemas, as JSON has them: numbers, texts, ISO 8601 for dates and times.
-
-All numbers are big-endian. Source: apache/pulsar pulsar-client/…/impl/schema/*Schema.java (IntSchema,
-DateSchema, InstantSchema, LocalDateTimeSchema, …).
-
-Values of PROTOBUF_NATIVE schemas: any message, by the descriptors that its schema carries.
-
-Source: apache/pulsar ProtobufNativeSchemaUtils.java, ProtobufNativeSchemaData.java (JSON with a
-FileDescriptorSet in base64).
+Sources: apache/pulsar pulsar-client/…/impl/schema/*Schema.java (IntSchema, DateSchema, InstantSchema, …),
+KeyValueSchemaInfo.java (`decodeKeyValue`), ProtobufNativeSchemaUtils.java, ProtobufNativeSchemaData.java
+(JSON
+with a FileDescriptorSet in base64).
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""Snapshots of transaction buffers: which transactions of a topic were aborted, and up to where all ended.
+"""Snapshots of transaction buffers: which transactions of a topic were aborted, and up to which position.
 
-They are the messages of system topics in the topic's namespace, under the topic's name as their key:
+They are messages of system topics in the topic's namespace, with the topic's name as their key:
 
-    __transaction_buffer_snapshot           TransactionBufferSnapshot: the aborted ones
-    __transaction_buffer_snapshot_indexes   TransactionBufferSnapshotIndexes: the newest, where segments are
+    __transaction_buffer_snapshot           TransactionBufferSnapshot: aborted transactions
+    __transaction_buffer_snapshot_indexes   TransactionBufferSnapshotIndexes: the newest, and the segments
     __transaction_buffer_snapshot_segments  TransactionBufferSnapshotSegment: older ones (`multiple-N-TOPIC`)
 
-Source: apache/pulsar broker/transaction/buffer/metadata (and v2), the schemas that 3.0.7 to 5.0.0-M1 stored.
+They are encoded as Avro records with fixed schemas, whose fields are in the order of their names.
 
-Avro's binary encoding, as far as snapshots of transaction buffers need it.
-
-A record is its fields one after the other, in the order of the schema. The schemas are fixed and come
-from Java classes: fields in the order of their names, texts, lists and records that may be null.
-
-Source: the Avro specification, "Binary encoding"; the schemas that brokers stored.
+Sources: apache/pulsar broker/transaction/buffer/metadata (and v2), the schemas that 3.0.7 to 5.0.0-M1 stored;
+the
+Avro specification, "Binary encoding".
 """
 
 from __future__ import annotations

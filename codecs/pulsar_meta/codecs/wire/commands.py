@@ -1,22 +1,19 @@
-"""Frames of the binary protocol between clients and brokers, in both directions.
+"""Commands of the binary protocol between clients and brokers, their JSON form, and broker URLs.
 
     int32 total size, int32 command size, BaseCommand, and after SEND and MESSAGE an entry frame
 
-The total counts everything after itself. What follows a SEND is the frame that the broker stores, but
-for the broker's own part in front; a MESSAGE carries that part too, where broker and client agreed on it.
+The total counts everything after itself. A SEND carries the frame that the broker stores, without the
+broker's
+part; a MESSAGE carries that part too if broker and client agreed on it.
 
-Source: apache/pulsar Commands.java (serializeWithSize, serializeCommandSendWithSize), PulsarApi.proto.
+The JSON form is `{"commands": [{"command": …, "entry"?: …, "body"?: …}, …]}` with each BaseCommand in the
+shape of
+its .proto and the entry frame in base64. Java clients order the fields of CONNECT differently, so `body`
+keeps the
+command's bytes too, unless they contain a secret; `encode` uses them as long as they match `command`.
 
-A stream of wire commands in the JSON form of `decode` and `encode`, kind `Command`.
-
-`{"commands": [{"command": …, "entry"?: …, "body"?: …}, …]}`: each BaseCommand in the shape of its .proto;
-after SEND and MESSAGE the entry frame as it was sent, in base64. Java clients write the fields of CONNECT
-in an order of their own: then `body` keeps the bytes of the command too, unless a secret is in them, and
-they are encoded again as long as they say what `command` says.
-
-Where brokers listen: `pulsar://host:port,host:port` and `pulsar+ssl://…`.
-
-Source: apache/pulsar ServiceURI.java (schemes, default ports, several hosts).
+Sources: apache/pulsar Commands.java (serializeWithSize, serializeCommandSendWithSize), PulsarApi.proto,
+ServiceURI.java (schemes, default ports, several hosts).
 """
 
 from __future__ import annotations

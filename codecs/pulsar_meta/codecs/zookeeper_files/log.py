@@ -1,15 +1,14 @@
-"""ZooKeeper's transaction log: what changed its tree, in order, each change with its zxid and time.
+"""ZooKeeper's transaction log: the changes of its tree in order, each with its zxid and time.
 
-A file has a header of 16 bytes (`ZKLG`, version 2, database id), then for each transaction its Adler-32,
-its length, its bytes and `B`; zeros follow where the file was preallocated. A transaction has a header
-(session, cxid, zxid, time, type), the change, and since ZooKeeper 3.6 a digest of the tree, which is passed
-over.
+A file has a header of 16 bytes (`ZKLG`, version 2, database id), then for each transaction its Adler-32, its
+length,
+its bytes and `B`. Preallocated space is zeros. A transaction has a header (session, cxid, zxid, time, type),
+the
+change, and since ZooKeeper 3.6 a digest of the tree, which is skipped. Numbers are big-endian; lengths
+precede
+strings and buffers.
 
-Source: apache/zookeeper FileTxnLog, SerializeUtils, zookeeper.jute, ZooDefs.OpCode.
-
-Values as ZooKeeper writes them to files: big-endian numbers, lengths before strings and buffers.
-
-Source: apache/zookeeper zookeeper-jute, BinaryInputArchive.
+Sources: apache/zookeeper FileTxnLog, SerializeUtils, zookeeper.jute, BinaryInputArchive, ZooDefs.OpCode.
 """
 
 from __future__ import annotations

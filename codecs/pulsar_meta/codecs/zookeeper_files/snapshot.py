@@ -1,17 +1,18 @@
-"""ZooKeeper's snapshot: every node of its tree, written while transactions went on.
+"""ZooKeeper's snapshots and the tree that snapshots and transactions make.
 
-A file has a header of 16 bytes (`ZKSN`, version 2, database id), sessions, access lists by number, nodes
-(path, bytes, access list, stat) up to the path `/`, and an Adler-32 of all that, sealed with the string `/`.
-Newer servers write a digest behind it (20 bytes), and the last zxid that is in it (8 bytes), each sealed.
+A file has a header of 16 bytes (`ZKSN`, version 2, database id), sessions, numbered access lists, nodes
+(path, bytes,
+access list, stat) up to the path `/`, and an Adler-32 of all that, followed by the string `/`. Newer servers
+add a
+digest (20 bytes) and the last zxid (8 bytes), each followed by the string `/`.
 
-Source: apache/zookeeper FileSnap, SnapStream, SerializeUtils, DataTree.serialize, zookeeper.jute.
+A snapshot is written while transactions continue, so it may contain some of the transactions that are
+replayed over
+it. ZooKeeper replays them anyway, and so does this module.
 
-ZooKeeper's tree of nodes, and what transactions do to it.
-
-Snapshots are fuzzy: they are written while transactions go on, so those that are replayed over one may have
-happened in it already. ZooKeeper replays them all the same, and so does this.
-
-Source: apache/zookeeper DataTree (createNode, deleteNode, setData, processTxn, setCversionPzxid).
+Sources: apache/zookeeper FileSnap, SnapStream, SerializeUtils, zookeeper.jute, DataTree (serialize,
+createNode,
+deleteNode, setData, processTxn, setCversionPzxid).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Batches made into entry frames: what all messages share is hoisted into the entry's metadata.
+"""Pack batches into entry frames with shared metadata, from stored entries or from lines of JSON.
 
-Sources: apache/pulsar BatchMessageContainerImpl.createOpSendMsg (what a batch takes from its first
-message), Commands.serializeSingleMessageInBatchWithPayload; issue #16680 (hoisted properties).
+What all messages of a batch share is hoisted into the entry's metadata. A stream of frames has the `frames:`
+form: each
+after its 4-byte big-endian size.
 
-Streams of frames in the `frames:` form: each behind its 4-byte big-endian size.
-
-Messages as a producer had them before batching: from stored entries, and from lines of JSON.
+Sources: apache/pulsar BatchMessageContainerImpl.createOpSendMsg (what a batch takes from its first message),
+Commands.serializeSingleMessageInBatchWithPayload; issue #16680 (hoisted properties).
 """
 
 from __future__ import annotations

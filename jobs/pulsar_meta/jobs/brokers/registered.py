@@ -1,16 +1,16 @@
-"""The brokers that are registered in the store, and which of them fit a client's lookup properties.
+"""Brokers that are registered in the store, and which of them match a client's lookup properties.
 
-A broker of an extensible load manager registers BrokerLookupData, whose member `properties` holds the
-settings below `lookupPropertyPrefix` with the prefix still on (`lookup.rack`); a client sends `rack`.
-Brokers of other load managers register LocalBrokerData, which has no properties.
+A broker of an extensible load manager registers BrokerLookupData, whose `properties` hold the settings that
+begin
+with `lookupPropertyPrefix`, prefix included (`lookup.rack`); a client sends `rack`. Brokers of other load
+managers
+register LocalBrokerData, which has no properties. The same properties can be read from a broker.conf.
 
 Sources: apache/pulsar LoadManager.LOADBALANCE_BROKERS_ROOT, BrokerRegistryImpl, BrokerLookupData,
-LocalBrokerData, ServiceConfiguration.lookupProperties; PIP-192, PIP-368. Seen on 4.2.4 brokers.
-
-What a broker with a given broker.conf would publish as lookup properties.
-
-Sources: apache/pulsar ServiceConfiguration.lookupProperties and lookupPropertyPrefix (PIP-368),
-PulsarConfigurationLoader (the file is java.util.Properties).
+LocalBrokerData,
+ServiceConfiguration.lookupProperties and lookupPropertyPrefix, PulsarConfigurationLoader
+(java.util.Properties);
+PIP-192, PIP-368. Seen on 4.2.4 brokers.
 """
 
 from __future__ import annotations

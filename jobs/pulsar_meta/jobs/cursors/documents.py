@@ -1,8 +1,6 @@
-"""Subscriptions as documents: one line each, one with everything, and the history of one.
+"""Subscriptions as documents: one line each, all details of one, and its backlog in messages (PIP-70).
 
-How many messages a backlog is, by the indexes that brokers gave their entries (PIP-70).
-
-An index counts what brokers counted: a batch in a transaction, a chunk and a marker are one each.
+Indexes count what brokers counted: a batch in a transaction, a chunk and a marker are one each.
 """
 
 from __future__ import annotations

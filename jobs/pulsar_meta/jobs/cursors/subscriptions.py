@@ -1,6 +1,6 @@
-"""Subscriptions: the record and the cursor's ledger side by side, and what a broker makes of them.
+"""Subscriptions: the record, the cursor's ledger, what a broker makes of both, and the limits of persistence.
 
-How near a subscription is to what brokers write down of it: beyond that they keep it in memory alone.
+Acknowledgements beyond those limits are kept in the broker's memory only.
 
 Source: apache/pulsar ServiceConfiguration (managedLedgerMax…ToPersist…), ManagedCursorImpl
 (buildIndividualDeletedMessageRanges, buildBatchEntryDeletionIndexInfoList, shouldPersistUnackRangesToLedger).

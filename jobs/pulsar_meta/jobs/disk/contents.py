@@ -1,8 +1,7 @@
-"""What lies on disks, as lines: a ledger of a bookie each, or a ledger in a log each.
+"""Lines about the ledgers on disks: one per ledger of a bookie, or one per ledger in an entry log.
 
-Entry logs by themselves: which ledgers have bytes in each, by the map at its end or by its records.
-
-Needs NumPy. Source: apache/bookkeeper DefaultEntryLogger (ledgers map), EntryLogMetadata.
+The contents of an entry log come from the map at its end or from its records. Needs NumPy.
+Source: apache/bookkeeper DefaultEntryLogger (ledgers map), EntryLogMetadata.
 """
 
 from __future__ import annotations

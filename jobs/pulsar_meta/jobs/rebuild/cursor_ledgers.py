@@ -1,16 +1,12 @@
-"""What a cursor's ledger says: where the subscription stood at its first and at its last entry.
+"""Cursor ledgers and compacted ledgers: first and last position, compaction, and the topic they belong to.
 
-Nothing in it names the subscription or its topic; the data ledgers of its positions are the topic's.
+A cursor ledger names neither its subscription nor its topic; the data ledgers of its positions belong to the
+topic. A
+compacted ledger that was not finished contains a prefix: readers may continue in the topic after its last
+message.
 
 Sources: apache/pulsar MLDataFormats.proto (PositionInfo), ManagedCursorImpl.java, CompactedTopicImpl.java,
-PersistentSubscription.java, MessageDeduplication.java.
-
-Compacted data: which topic's it is, and up to where; the cursor that a broker finds it by.
-
-The ledger of a compaction that did not end is a beginning of it: what it lacks comes after its last message.
-So the position of the last message is where readers may go on in the topic itself.
-
-Source: apache/pulsar TwoPhaseCompactor.java, CompactedTopicImpl.java.
+PersistentSubscription.java, MessageDeduplication.java, TwoPhaseCompactor.java.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A value made again from disks: how certain it is, and what says so.
+"""Evidence for a rebuilt value, and what ledgers reveal about their topic: indexes, producers, times,
+references.
 
-What ledgers say of the topic they belong to: indexes, producers, times of data; ledgers named by others.
-
-Needs NumPy. Source: PIP-70 (indexes go on from ledger to ledger).
+Needs NumPy. Source: PIP-70 (indexes continue from ledger to ledger).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Which data ledgers are one topic's, by what they and others say; two topics are never one group.
+"""Group the data ledgers that belong to one topic; two topics never share a group.
 
-Ledgers that one cursor (or compacted ledger) names are one topic's. An index that goes on from one ledger
-to another joins them where no other ledger fits at either end; where several fit, producers whose sequence
-ids go on decide, and where these do not either, nothing is joined. So do producers alone where there are no
-indexes.
-Ledgers of a topic are made one after the other: what would overlap in indexes or times is never joined.
+Ledgers that one cursor or compacted ledger names belong to one topic. If an index continues from one ledger
+to
+another, and no other ledger fits at either end, they belong together. If several fit, the producers' sequence
+ids
+decide; if these don't, the ledgers stay apart. Without indexes only the producers decide. Ledgers of a topic
+are
+created one after the other, so ledgers that overlap in indexes or times are never joined.
 
-Which ledgers alone can come before and after each other.
-
-Many topics have the same numbers, since ledgers are closed after as many entries: of the ledgers that meet
-no more are looked at than it takes to know that there are several.
+Many topics have the same numbers, because ledgers are closed after the same number of entries: a search among
+possible neighbours stops as soon as there are two.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What a ledger holds, by its entries: nobody's record says so any more. Needs NumPy.
+"""Recognise what a ledger holds by its entries, and write plain values as JSON and back.
+
+A dataclass becomes a list of its name and fields, a set a sorted list, a mapping a list of pairs, bytes
+base64. Only
+the annotated classes are created when reading. Needs NumPy.
 
 Sources: apache/pulsar RawMessageImpl.java (compacted data), MLDataFormats.proto (cursors),
 SchemaStorageFormat.proto, TxnLogBufferedWriter.java, DelayedMessageIndexBucketSegment.proto.
-
-Plain values (dataclasses of numbers, texts, bytes, sets) as JSON and back, by their annotations.
-
-A dataclass is a list of its name and its fields, a set a sorted list, a mapping a list of pairs, bytes are
-base64. What is read back is what was written or an error: nothing but the annotated classes is made of it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
-"""Last night's store and today's disks: of each value the newer one, and what of the old one is gone.
+"""Merge an older store with today's disks: the newer version of each value, and what topics need besides.
 
-A ledger that was closed stays as the old store has it. A topic goes on behind its last ledger of then; what
-was older and not in its list had been deleted, and stays so. A cursor is where its ledger on the disks says,
-else where its old record does. Ledgers of cursors that are older than the old store, and that it does not
-name, are of cursors that had moved on.
+A ledger that was closed keeps the older store's metadata. A topic continues after the last ledger it had
+then; older
+ledgers that were not in its list had been deleted and stay deleted. A cursor's position comes from its ledger
+on the
+disks, otherwise from its old record. Cursor ledgers that are older than the store and not in it belong to
+cursors
+that had moved to other ledgers.
 
-Sources: apache/bookkeeper LedgerMetadataFormat, apache/pulsar ManagedLedgerImpl.java (initialize),
-ManagedCursorImpl.java (recover), Policies.java.
+Brokers also need the cluster, tenants, namespaces and numbers of partitions. A broker that loads a topic
+deletes
+what nothing retains, so namespaces are written with infinite retention and without deletion of inactive
+topics,
+until the operator changes that.
 
-What brokers need beside topics: the cluster, tenants, namespaces, numbers of partitions.
-
-A broker that loads a topic deletes what nothing holds: namespaces are written with infinite retention and
-keep inactive topics, until whoever restores them says otherwise.
-
-Sources: apache/pulsar PulsarClusterMetadataSetup.java, Policies.java, InactiveTopicPolicies.java,
+Sources: apache/bookkeeper LedgerMetadataFormat; apache/pulsar ManagedLedgerImpl.java (initialize),
+ManagedCursorImpl.java (recover), Policies.java, InactiveTopicPolicies.java, PulsarClusterMetadataSetup.java,
 PulsarTransactionCoordinatorMetadataSetup.java.
 """
 

@@ -1,8 +1,8 @@
-"""Which topics and subscriptions ledgers are of, by what still says so.
+"""Names of topics and subscriptions for the ledgers on disks, and what supports each name.
 
-What a person says goes before an old store, that before a broker's log, that before what other entries say.
-
-Which topics and subscriptions ledgers were made for, by what brokers wrote into their logs.
+A name given by the operator wins over an old store, which wins over a broker's log, which wins over other
+entries.
+These lines of a broker's log name the topic or cursor of a ledger:
 
     … [public/default/persistent/orders] Created ledger 18 after closed 12          (4.1 on)
     … [public/default/persistent/orders] Created new ledger 22
@@ -10,10 +10,11 @@ Which topics and subscriptions ledgers were made for, by what brokers wrote into
     … [public/default/persistent/orders] Cursor work meta-data recover from ledger 31
     … [public/default/persistent/orders] Opened ledger 31 for cursor work. rc=0
 
-Names of topics and cursors stand there as in the store, URL-encoded. Pulsar 5 writes other lines.
+The log has names URL-encoded, as the store has them. Pulsar 5 writes other lines.
 
 Source: apache/pulsar ManagedLedgerImpl.java (initializeBookKeeper, createComplete), ManagedCursorImpl.java
-(recover, recoverFromLedger, switchToNewLedger), as 4.2.4 ran.
+(recover,
+recoverFromLedger, switchToNewLedger), as 4.2.4 ran.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""An older store, or a snapshot of one: what it knew, to be joined with what the disks show.
+"""What an older store, a snapshot of one, or offloaded objects know, to be merged with the disks.
 
-What lies in it byte for byte is kept apart from what ledgers on the disks may have outrun: lists of topics'
-ledgers, cursors, schemas, BookKeeper's metadata. Of a ledger that no record names any more its own custom
-metadata says whose it was.
-
-Which topics ledgers in tiered storage are of: an offload keeps BookKeeper's metadata with the entries.
-
-A broker notes there, when it creates a ledger, for which topic it does (`pulsar/managed-ledger`).
+Values that can be kept byte for byte are separate from those that the disks may have outrun: lists of
+ledgers,
+cursors, schemas, BookKeeper's metadata. If no record names a ledger, its custom metadata (`pulsar/managed-
+ledger`)
+names its topic; an offloaded ledger keeps that metadata with its entries.
 
 Source: apache/pulsar OffloadIndexBlockImpl.java (buildLedgerMetadataFormat),
 FileSystemManagedLedgerOffloader.java, LedgerMetadataUtils.java.

@@ -1,17 +1,14 @@
-"""A store made again from bookies' disks: its values, each with how certain it is and what says so.
+"""The rebuilt store: its values with their certainty and evidence, its counters, and recovered subscriptions.
 
-Sources: apache/bookkeeper LedgerLayout.java, ZKRegistrationManager.java (instance id, cookies).
+Counters are set above every id and producer name that was ever given out. Most cursors had their state only
+in the
+store. For subscriptions without a ledger, markers of replicated subscriptions give a lower bound of the
+position; a
+retried or dead-lettered message names its subscription without a position.
 
-How far a store's counters have to be, so that no id and no producer's name is given out twice.
-
-Sources: apache/pulsar PulsarLedgerIdGenerator.java, DistributedIdGenerator.java.
-
-Subscriptions of which no ledger is left, and that something names: a person, markers, dead letters.
-
-Most cursors had their state in the store alone. Markers of replicated subscriptions say where these stood at
-least; a message that was put off names the subscription that did it, and nothing says where that stood.
-
-Sources: apache/pulsar ReplicatedSubscriptionsController.java, RetryMessageUtil.java.
+Sources: apache/bookkeeper LedgerLayout.java, ZKRegistrationManager.java (instance id, cookies); apache/pulsar
+PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, ReplicatedSubscriptionsController.java,
+RetryMessageUtil.java.
 """
 
 from __future__ import annotations

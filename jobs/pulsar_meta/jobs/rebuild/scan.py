@@ -1,12 +1,12 @@
-"""What each ledger on the disks is, and what it says: all that is read of entries, one ledger at a time.
+"""Scan the ledgers on the disks one at a time, and keep the results in a work file.
 
-The results are plain values: they can be made by many workers, and be kept. Needs NumPy.
-
-The work file of a rebuild, FILE.work beside its FILE: what each ledger that was looked at is and says.
-
-NDJSON. The first line says of which disks (number, bytes and a hash over names, sizes and times of files),
-under which options and when it was begun; then comes a line for each ledger. A kill costs the ledger it was
-at. The file goes when FILE is whole.
+The results are plain values, so many workers can produce them. The work file is FILE.work next to the rebuilt
+FILE:
+NDJSON whose first line identifies the disks (number, bytes, and a hash over names, sizes and times of files),
+the
+options and the start time, followed by one line per ledger. A kill costs the ledger that was being scanned.
+The work
+file is removed once FILE is complete. Needs NumPy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Topics made again: one for each group of data ledgers and each log, its name in lost+found if need be.
+"""Rebuild topics from groups of data ledgers, and their records; topics without a name go to lost+found.
 
-The record of a topic's managed ledger, made of the ledgers on the disks and of what an older store had.
-
-A ledger of a record has its entries, the last one too: a broker deletes one that says it has none.
+Every ledger of a record gets its number of entries, the last one too, because a broker deletes a ledger
+without
+entries.
 
 Source: apache/pulsar ManagedLedgerImpl.java (initialize, internalTrimLedgers), MLDataFormats.proto.
 """

@@ -1,19 +1,19 @@
-"""`repair count`: how many entries a ledger has, where the topic's list and BookKeeper's metadata disagree.
+"""`repair count` and `repair termination`: where a ledger or a terminated topic ends.
 
-With the bookies' disks both get what is there: of two ends the higher one that the disks reach, and where
-both agree on more than that, what is left. Without, a count of zero gets what BookKeeper closed the ledger
-with (a broker that loads the topic drops such a ledger); of two other ends nobody knows which is right, so
-the metadata becomes OPEN, and whoever opens the ledger next recovers it: then the bookies say. The last
-ledger of a list is opened so in any case.
+`count` applies if the topic's list and BookKeeper's metadata disagree. With the bookies' disks both get the
+number of
+entries that the disks have. Without disks, a count of zero is replaced by the end in BookKeeper's metadata,
+because a
+broker that loads the topic would drop the ledger; for any other mismatch the right end is unknown, so the
+ledger
+becomes OPEN and the next reader recovers it from the bookies. The last ledger of a list is always opened that
+way.
 
-What was tried on 4.0.7 and 4.2.4: `jobs.check.ledgers`.
+`termination` applies to a topic that was terminated before its last entry. It removes the position, so the
+topic
+accepts messages again, or moves it to the last entry.
 
-`repair termination`: a topic that was terminated before its last entry.
-
-The position goes, and the topic takes messages again; who wants it closed terminates it anew
-(`pulsar-admin topics terminate`), which nobody can take back. Or it moves to the last entry.
-
-Sources: apache/pulsar ManagedLedgerImpl (initialize, asyncTerminate); tried on 4.0.7, 4.2.4 and 5.0.0-M1.
+Sources: apache/pulsar ManagedLedgerImpl (initialize, asyncTerminate); run on 4.0.7, 4.2.4 and 5.0.0-M1.
 """
 
 from __future__ import annotations

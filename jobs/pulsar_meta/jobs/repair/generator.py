@@ -1,23 +1,24 @@
-"""`repair generator`: the counter of ledger ids goes above every id that was ever used, as far as is known.
+"""`repair generator`, `repair partitions` and `repair offload`: records that need no entries to be repaired.
 
-Known are the counter itself, the ledgers in `/ledgers`, those that topics, cursors and schemas name, and with
-`--entries` those on the bookies' disks, deleted ones that are still in entry logs among them. An id that is
-given out twice overwrites entries of the first ledger, and a new ledger with an id below those of its topic
-comes before all others when the topic is read.
+`generator` raises the counter of ledger ids above every known id: the counter, ledgers in `/ledgers`, those
+that
+topics, cursors and schemas name, and with `--entries` those on the bookies' disks, including deleted ones
+that are
+still in entry logs. A ledger id that is given out twice overwrites entries, and a new ledger with a low id
+sorts
+before the topic's other ledgers.
 
-Sources: apache/pulsar PulsarLedgerIdGenerator.java.
+`partitions` rewrites the record of a partitioned topic by the partitions that exist; without it, PIP-414
+brokers
+refuse them.
 
-`repair partitions`: the record of a partitioned topic, by the partitions that exist.
+`offload` clears the offload context, so that brokers read the ledger from the bookies and offload it again
+later. It
+needs BookKeeper's copy.
 
-Sources: apache/pulsar PartitionedTopicMetadata, PIP-414 (a partition without that record is refused).
-
-`repair offload`: ledgers that are said to be in tiered storage, read from BookKeeper again.
-
-Without its offload a ledger is one like any other: brokers read it from the bookies, and offload it anew when
-its turn comes. That needs BookKeeper's copy. An offload that began and did not end is forgotten so, too.
-
-Sources: apache/pulsar ManagedLedgerImpl (getLedgerHandle, prepareLedgerInfoForOffloaded), OffloadUtils; tried
-on 4.0.7 and 4.2.4.
+Sources: apache/pulsar PulsarLedgerIdGenerator.java, PartitionedTopicMetadata, ManagedLedgerImpl
+(getLedgerHandle,
+prepareLedgerInfoForOffloaded), OffloadUtils; PIP-414; run on 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations

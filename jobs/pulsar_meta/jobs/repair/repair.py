@@ -1,9 +1,4 @@
-"""What a verb of `repair` hands on: which values change, what was looked at, what is lost.
-
-What disks say of where a ledger ends, for the verbs that ask.
-
-Records of topics that repairs read and write again.
-"""
+"""What a subcommand of `repair` returns: changed values, what was read, what is lost; and shared helpers."""
 
 from __future__ import annotations
 

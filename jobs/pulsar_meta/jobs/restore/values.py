@@ -1,12 +1,10 @@
-"""What is to become of each value that one store has and another one may have, or not, or differently.
+"""Decide what happens to each value of a restore, and how far the target's counters must be moved.
 
-How far the counters of a store have to go before anything is brought into it.
-
-A ledger id that was ever given out must not come again: its entries may still lie on a disk, and would be
-overwritten. So the next one is behind everything that is known: the other store's own counter, every ledger
-that either store names, and every ledger of which bytes lie on the disks at hand.
-
-What is still on the disks of ledgers that are to come back.
+A ledger id that was given out before must not be reused, because its entries may still be on a disk and would
+be
+overwritten. So the next id is above the source's counter, every ledger that either store names, and every
+ledger with
+bytes on the given disks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sends what was decided: guards, undo records on disk, then compare-and-set, a group at a time.
-
-Many reads or writes of a store at once, as wide as it can.
-"""
+"""Send decided writes, one group at a time: check guards, sync undo records, then compare-and-set."""
 
 from __future__ import annotations
 

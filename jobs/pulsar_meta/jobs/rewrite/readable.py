@@ -1,11 +1,12 @@
-"""Whether the brokers at hand can load a value that is about to be written, or that lies in a store.
+"""Which releases of Pulsar can load a value, with the evidence for each release.
 
-What each release of Pulsar can load of what lies in a store, with the evidence for each row.
-
-Where two releases loaded a form, those between them are taken to load it too (4.1.3, 4.2.0 to 4.2.3, 4.2.5
-and 5.0.0 nobody ran: their jars do not resolve); that one failed says nothing of the next, which may have the
-repair, nor of the one before. Of what lies between no rows nobody knows: that is a verdict of its own, and no
-reason to write, since what a broker cannot load takes a topic away.
+If two tested releases load a form, those between them are assumed to load it too (4.1.3, 4.2.0 to 4.2.3,
+4.2.5 and
+5.0.0 were not run, because their jars do not resolve). A failure says nothing about the next or the previous
+release.
+Releases outside the tested ones get a verdict of their own, which does not allow a write: a value that a
+broker can't
+load takes its topic away.
 """
 
 from __future__ import annotations

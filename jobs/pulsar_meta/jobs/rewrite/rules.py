@@ -1,11 +1,8 @@
-"""The rules of compress-cursors, compress-ledgers, put and rm: what is to become of a value.
+"""Rules of compress-cursors, compress-ledgers, put and rm: what becomes of a value, and estimates.
 
-Pulsar compresses what is larger than a threshold and leaves the rest plain (PIP-270); changing its
-settings rewrites nothing (apache/pulsar#24391), which is what this is for.
-
-Settings of a broker.conf: what brokers compress, so that they do not undo what was chosen here.
-
-What each codec would make of the values of a scope, without writing any.
+Pulsar compresses values above a threshold and leaves the rest plain (PIP-270). Changing its settings rewrites
+nothing
+(apache/pulsar#24391); these commands do. Settings of a broker.conf keep brokers from undoing the choice.
 """
 
 from __future__ import annotations

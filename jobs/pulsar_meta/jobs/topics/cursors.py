@@ -1,14 +1,13 @@
-"""The cursors (subscriptions) of a topic: what their records say, and where their true state is.
+"""The cursors of a topic: their records, their true state, and what a broker makes of them when it loads the
+topic.
 
-While a cursor is in use its broker writes the state into a ledger of the cursor's own, whose last entry
-counts; the record in the store is written when the cursor is closed, and is older until then.
+While a cursor is in use its broker writes the state into the cursor's ledger, whose last entry counts. The
+record in
+the store is written when the cursor is closed, and is older until then.
 
-Source: apache/pulsar ManagedCursorImpl (recover, persistPositionToLedger), MLDataFormats.proto.
-
-What a broker makes of a cursor when it loads the topic: whence it takes the state, where it goes on.
-
-Source: apache/pulsar ManagedCursorImpl (recover, recoverFromLedger, getRollbackPosition, recoveredCursor,
-isBkErrorNotRecoverable).
+Source: apache/pulsar MLDataFormats.proto, ManagedCursorImpl (recover, recoverFromLedger,
+persistPositionToLedger,
+getRollbackPosition, recoveredCursor, isBkErrorNotRecoverable).
 """
 
 from __future__ import annotations

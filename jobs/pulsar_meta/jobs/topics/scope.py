@@ -1,7 +1,4 @@
-"""Which topics and cursors a command is about: named, by glob, all of a namespace, or all there are.
-
-Which topics a name stands for: a partitioned topic's for partitions, a scalable topic's for segments.
-"""
+"""Choose topics and cursors: by name, by glob, by namespace, or all; with partitions and segments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Two stores side by side: what only one of them has, and what differs, field by field.
-
-What became of a value: its changes one after the other, each with what it means.
-"""
+"""Compare two stores field by field, and show the history of one value."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Where in a store a thing lies that is called by its name, so that nobody types `%2F`.
+"""Paths in a store: names instead of encoded paths, counters, and what is left out of a copy.
 
-The counters of a store: which number comes next where brokers give out numbers that must never come again.
+A counter must never give out a number twice. A reused ledger id overwrites entries, and a reused producer
+name makes
+brokers drop messages as duplicates. Ledger ids are the numbers of nodes below `/ledgers/idgen`; once these
+end at
+2^31 - 1, an id has the highest `HOB-` number below `/ledgers/idgen-long` in its high 32 bits and the number
+of a node
+below that one in its low 31.
 
-A ledger id that is given out twice overwrites entries; a producer's name that is given out twice has a new
-producer's messages taken for duplicates. Ledger ids are numbers of nodes below `/ledgers/idgen`; once those
-end at 2^31 - 1 there is `/ledgers/idgen-long`, and an id is the number of the highest `HOB-` below that in
-its high 32 bits and the number of a node below that one in its low 31.
+A copy leaves out what sessions, brokers, bookies and servers create themselves.
 
-Sources: apache/pulsar PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, BrokerService.java.
-
-What of a store is no part of a copy: what sessions, brokers, bookies and servers make by themselves.
-
-Sources: apache/pulsar LoadManager.java, LoadDataStore, ModularLoadManagerImpl (`/loadbalance`),
-PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, MigrationState.java; apache/bookkeeper
+Sources: apache/pulsar PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, BrokerService.java,
+LoadManager.java, LoadDataStore, ModularLoadManagerImpl (`/loadbalance`), MigrationState.java;
+apache/bookkeeper
 DiscoveryLayer (`available`), ZkLedgerUnderreplicationManager.java, ZkLedgerAuditorManager.java.
 """
 

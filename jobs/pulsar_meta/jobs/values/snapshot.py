@@ -1,9 +1,8 @@
-"""A store written down: every value into the file of a `snapshot:` store.
+"""Write every value of a store to the file of a `snapshot:` store, with or without secrets.
 
-Where a store does not give its values as of one moment (ZooKeeper, Oxia, a directory), all of it is looked at
-a second time: what changed in between is written as it was then, and counted.
-
-Values without the secrets in them, for a copy that somebody else is to see.
+Stores without point-in-time reads (ZooKeeper, Oxia, a directory) are read twice. Values that changed in
+between are
+written as they were the second time, and counted.
 """
 
 from __future__ import annotations
