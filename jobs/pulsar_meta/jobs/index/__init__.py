@@ -1,1 +1,1 @@
-"""First indexes of ledgers as their properties (PIP-404): read, written, checked."""
+"""Indexes in the properties of ledgers (PIP-404): build them, check them, and change properties."""

@@ -1,7 +1,7 @@
-"""First indexes of ledgers as their properties (PIP-404): read from the first entries, written at once.
+"""Build the index: the first index of each ledger, stored as a property of the ledger (PIP-404).
 
-Nothing in Pulsar writes such a property, so that a search by index has to read its way through a topic;
-with it, one look at the metadata finds the ledger.
+Pulsar does not write such a property, so a search by index has to read entries to find the ledger. With the
+property, the topic's record is enough. All properties of a topic are written at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned
 
-# Topics whose first entries are read before the first of them is written.
+# The first entries of this many topics are read before the first of these topics is written.
 TOPICS_AT_ONCE: Final = 500
 
 NO_INDEX: Final = "the first entry has no index"
@@ -35,12 +35,12 @@ MISSING: Final = "no source has the first entry"
 SHADOW: Final = "shadow"
 EMPTY: Final = "open, and no entry is known yet"
 
-# Reads the first entries of ledgers: (ledger ids) → the first index of each, or why there is none.
+# Takes ledger ids, and returns the first index of each ledger or the reason why there is none.
 FirstIndexes = Callable[[Sequence[int]], Sequence[int | str]]
 
 
 def first_index(source: EntrySource, ledger_id: int) -> int | str:
-    """Return the index of a ledger's first message, or why there is none; UnreachableError."""
+    """Return the index of a ledger's first message, or why there is none. Raises UnreachableError."""
     reading = read_one(source, ledger_id, 0)
     if reading.state is State.UNREADABLE:
         return UNREADABLE
@@ -52,13 +52,13 @@ def first_index(source: EntrySource, ledger_id: int) -> int | str:
 
 @dataclass(slots=True)
 class IndexBuild:
-    """One run: which property, how first entries are read, and what was found out.
+    """One run of `build-index`: its settings, and its counts.
 
-    `repair`: properties that are there are compared with the first entries, and corrected; one of a first
-    entry that has no index is removed. `undone` counts
-    ledgers that get no property, by reason, `unchecked` those whose property could not be compared;
-    `last_ledgers` are the topics' last ones that get one, which released brokers may drop again; `shadows`
-    the paths of topics whose ledgers are another's, by `sources`: the property belongs into its record.
+    With `repair`, existing properties are compared with the first entries and corrected. If the first entry
+    has no index, the property is removed. `undone` counts ledgers that get no property, by reason, and
+    `unchecked` counts ledgers whose property could not be compared. `last_ledgers` are topics' last ledgers
+    that get a property, which released brokers may drop again. `shadows` are the paths of shadow topics;
+    their properties belong in the records of their source topics, which `sources` knows.
     """
 
     key: str
@@ -73,13 +73,13 @@ class IndexBuild:
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
     def rewrite(self, topics: Callable[[], Iterable[Versioned]]) -> Rewrite:
-        """Return what stores the property in the records that `topics` reads."""
+        """Return the rewrite that stores the property in the records that `topics` reads."""
         return Rewrite(
             "build-index", lambda batches: self.decided(topics()), by_rule(self.decide), with_new=True
         )
 
     def decided(self, topics: Iterable[Versioned]) -> Generator[Decided]:
-        """Yield what becomes of each topic's record; first entries are read some topics at a time."""
+        """Yield each record with the decision about it. Reads first entries for TOPICS_AT_ONCE topics."""
         waiting = iter(topics)
         self.last_ledgers.clear()
         while some := list(islice(waiting, TOPICS_AT_ONCE)):
@@ -88,33 +88,33 @@ class IndexBuild:
                 yield seen, self.decide(seen)
 
     def decide(self, seen: Versioned) -> Decision:
-        """Return the decision about one record as it is now: ledgers that are gone are left out."""
+        """Return the decision about one record in its present state, without ledgers that are gone."""
         edits = self._edits.get(seen.path, {})
         if seen.path in self.shadows:
             return skip(seen, SHADOW)
         try:
             payload, _ = message_of(seen)
-            held = set(ledger_ids(payload))
+            listed = set(ledger_ids(payload))
         except DecodeError:
             return property_rule({})(seen)
-        chosen = {ledger: changes for ledger, changes in edits.items() if ledger in held}
+        chosen = {ledger: changes for ledger, changes in edits.items() if ledger in listed}
         self.last_ledgers.update(ledger for ledger in chosen if is_last(payload, ledger))
         return property_rule(chosen)(seen)
 
     def _find(self, records: Sequence[Versioned]) -> None:
-        """Read the first entries that the records leave open; what is known from before is not read again."""
-        new = [seen for seen in records if self._looked_at.is_new(seen.path)]
-        wanted = [(seen.path, ledger) for seen in new for ledger in self._in_question(seen)]
-        found = self.read([ledger.ledger_id for _, ledger in wanted])
-        for (path, ledger), index in zip(wanted, found, strict=True):
-            held = ledger.values(self.key)
+        """Read the first entries of ledgers without a known index, and note the edits. Reads a topic once."""
+        new = [record for record in records if self._looked_at.is_new(record.path)]
+        wanted = [(record.path, ledger) for record in new for ledger in self._in_question(record)]
+        indexes = self.read([ledger.ledger_id for _, ledger in wanted])
+        for (path, ledger), index in zip(wanted, indexes, strict=True):
+            values = ledger.values(self.key)
             if isinstance(index, int):
-                if len(held) != 1 or index_number(held[0]) != index:
+                if len(values) != 1 or index_number(values[0]) != index:
                     self._edit(path, ledger.ledger_id, str(index))
-            elif held and index == NO_INDEX:
-                # There is no index that it could be.
+            elif values and index == NO_INDEX:
+                # No value of the property can be right.
                 self._edit(path, ledger.ledger_id, None)
-            elif held:
+            elif values:
                 self.unchecked[index] += 1
             else:
                 self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
@@ -123,7 +123,7 @@ class IndexBuild:
         self._edits.setdefault(path, {})[ledger_id] = [Edit(self.key, value)]
 
     def _in_question(self, seen: Versioned) -> list[Ledger]:
-        """Return the ledgers of a topic that may have entries, and whose property is missing or looked at."""
+        """Return the ledgers that may have entries and whose property is missing or must be checked."""
         name = TopicName.from_path(seen.path)
         try:
             topic = topic_of(seen)
@@ -134,5 +134,7 @@ class IndexBuild:
             self.shadows.add(seen.path)
             return []
         return [
-            one for one in topic.ledgers if one.entries != 0 and (self.repair or not one.values(self.key))
+            ledger
+            for ledger in topic.ledgers
+            if ledger.entries != 0 and (self.repair or not ledger.values(self.key))
         ]

@@ -1,9 +1,7 @@
-"""Whether the indexes of topics go on from entry to entry, and whether ledgers' properties are right.
+"""Check that indexes are consecutive from entry to entry, and that first-index properties are right.
 
-A topic's ledgers are scanned one by one, here or by Spark (`scan_ledger`); the scans are then joined in
-reading order (`check_topic`), since a break can lie between two ledgers.
-
-What the indexes of a ledger's entries come to, found in columns. Needs NumPy.
+Each ledger is scanned in columns, in this process or by Spark (`scan_ledger`). The scans of a topic are then
+joined in reading order (`check_topic`), because a break can be between two ledgers.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from pulsar_meta.jobs.topics.placement import Placement, placement
 from pulsar_meta.jobs.topics.topic import Ledger, Topic, TopicNames, contradictions
 
 COLUMNS: Final = ("first_index", "last_index", "broken")
-# So many places of each kind of fault are named, the rest is counted.
+# A report lists at most this many faults of each kind, and counts the others.
 NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Where an entry's indexes do not go on from those before: `expected` is what would have."""
+    """An entry whose first index is not `expected`, the index after the previous entry."""
 
     kind: str
     entry_id: int
@@ -39,11 +37,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class LedgerScan:
-    """The indexes of one ledger. `entry_zero_index` is the first index of entry 0, where that has one.
+    """The indexes of one ledger. `entry_zero_index` is the first index of entry 0, if it has one.
 
-    `head` is the first entry that has an index, `last_index` the last of the ledger; None where none has.
-    Of breaks, unindexed and broken entries at most NAMED are named. `elsewhere` counts entries that only
-    bookies have whose disks were not given.
+    `head` is the first entry that has an index, and `last_index` the last index of the ledger. Both are None
+    if no entry has an index. At most NAMED breaks, unindexed and unreadable entries are listed. `elsewhere`
+    counts entries that are only on bookies whose disks were not given.
     """
 
     ledger_id: int
@@ -91,7 +89,7 @@ def scan_ledger(source: EntrySource, ledger: Ledger) -> LedgerScan:
 def examine_columns(
     ledger_id: int, columns: dict[str, Column], entries: int | None, placed: Placement
 ) -> LedgerScan:
-    """Return what the columns of a ledger's entries, in order, come to."""
+    """Return the scan of a ledger from the columns of its entries, in order of the entry ids."""
     ids, broken = columns["entry_id"].values, columns["broken"].values.astype(bool)
     has_index: Rows = columns["last_index"].present & ~broken
     without = ~has_index & ~broken
@@ -126,7 +124,7 @@ def examine_columns(
 
 
 def _neighbours(ids: Positions, broken: Rows, rows: Positions) -> Rows:
-    """Return for each two of `rows` that follow each other whether nothing between them is lost."""
+    """Return for each two neighbours in `rows` if no entry between them is missing or unreadable."""
     unreadable = np.cumsum(broken)[rows]
     whole: Rows = np.diff(ids[rows]) == np.diff(rows)
     readable: Rows = np.diff(unreadable) == 0
@@ -134,12 +132,12 @@ def _neighbours(ids: Positions, broken: Rows, rows: Positions) -> Rows:
 
 
 def kind_of_break(first: int, last: int, expected: int) -> str | None:
-    """Return how an entry's indexes [first, last] break off from `expected`, None where they go on."""
+    """Return the kind of break if an entry's indexes are [first, last], None if `first` is `expected`."""
     if first == expected:
         return None
     if first > expected:
         return GAP
-    # The last index before is expected - 1: one that ends after it shares some, else it went back.
+    # The previous entry ends at expected - 1. An entry that ends after it shares indexes with it.
     return OVERLAP if last >= expected else STEP_BACK
 
 
@@ -172,7 +170,7 @@ UNCHECKED: Final = "unchecked"
 
 
 class IndexCounts(TypedDict):
-    """How often what is wrong with the indexes of a ledger."""
+    """How often each kind of fault is in the indexes of a ledger."""
 
     gaps: int
     overlaps: int
@@ -183,7 +181,7 @@ class IndexCounts(TypedDict):
 
 
 class IndexFault(TypedDict):
-    """One of at most ten faults of a kind; `why` is of a ledger that BookKeeper knows otherwise."""
+    """A fault, one of at most ten of its kind. `why` tells how BookKeeper contradicts the record."""
 
     fault: str
     entry_id: NotRequired[int]
@@ -194,7 +192,7 @@ class IndexFault(TypedDict):
 
 
 class IndexReport(IndexCounts):
-    """Whether the indexes of a ledger go on, and its property is right."""
+    """Tells if the indexes of a ledger are consecutive, and if its property is right."""
 
     topic: str
     scalable_topic: NotRequired[str]
@@ -216,7 +214,7 @@ def check_indexes(
     key: str,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Iterator[IndexReport]:
-    """Yield a document for each ledger of the topics, scanned in this process; `key` is the property's."""
+    """Scan the ledgers of the topics in this process, and yield a report for each. `key` is the property."""
     for topic in topics:
         scans = {}
         for ledger in topic.ledgers:
@@ -226,7 +224,7 @@ def check_indexes(
 
 
 def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iterator[IndexReport]:
-    """Yield what is right and wrong with each ledger of a topic, in reading order."""
+    """Yield a report for each ledger of a topic, in reading order."""
     before: int | None = None
     for ledger in topic.ledgers:
         scan = scans[ledger.ledger_id]
@@ -235,7 +233,7 @@ def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iter
         if topic.shadow is not None:
             document["shadow_of"] = topic.shadow.source
         yield document
-        # After a ledger of which something is missing nobody knows where the next one should begin.
+        # If entries are missing, the first index of the next ledger is not known.
         if scan.missing or scan.elsewhere or scan.broken:
             before = None
         elif scan.last_index is not None:
@@ -243,21 +241,21 @@ def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iter
 
 
 def _joined(scan: LedgerScan, before: int | None) -> LedgerScan:
-    """Return the scan with the break, if any, between the ledger before and this one."""
+    """Return the scan with the break between the previous ledger and this one, if there is one."""
     head = scan.head
     if before is None or head is None or ((scan.missing or scan.elsewhere) and scan.first_entry != 0):
         return scan
     kind = kind_of_break(head.first_index, head.last_index, before + 1)
     if kind is None:
         return scan
-    found = Break(kind, head.entry_id, before + 1, head.first_index, head.last_index)
+    between = Break(kind, head.entry_id, before + 1, head.first_index, head.last_index)
     counts = {"gap": "gaps", "overlap": "overlaps", "step-back": "steps_back"}
     name = counts[kind]
-    return replace(scan, breaks=(found, *scan.breaks), **{name: getattr(scan, name) + 1})
+    return replace(scan, breaks=(between, *scan.breaks), **{name: getattr(scan, name) + 1})
 
 
 def ledger_document(names: TopicNames, ledger: Ledger, scan: LedgerScan, key: str) -> IndexReport:
-    """Return the document of one ledger, `names` at its head; `ok` is false where anything is wrong."""
+    """Return the report on one ledger, which begins with `names`. `ok` is false if anything is wrong."""
     values = ledger.values(key)
     truth, wrong = property_truth(values, scan), list(contradictions(ledger))
     counts: IndexCounts = {
@@ -287,7 +285,7 @@ def ledger_document(names: TopicNames, ledger: Ledger, scan: LedgerScan, key: st
 
 
 def property_truth(values: Sequence[str], scan: LedgerScan) -> PropertyTruth:
-    """Return what becomes of a ledger's first-index property when held against its first entry."""
+    """Compare a ledger's first-index property with its first entry."""
     if not values:
         return ABSENT
     if len(values) > 1:
@@ -301,18 +299,18 @@ def property_truth(values: Sequence[str], scan: LedgerScan) -> PropertyTruth:
 
 
 def index_number(text: str) -> int | None:
-    """Return the index that a property says, None where it is no plain number."""
+    """Return the index in a property, None if the property is not a plain number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
 
 
 def _faults(scan: LedgerScan) -> Iterator[IndexFault]:
-    for found in scan.breaks:
+    for fault in scan.breaks:
         yield {
-            "fault": found.kind,
-            "entry_id": found.entry_id,
-            "expected": found.expected,
-            "first_index": found.first_index,
-            "last_index": found.last_index,
+            "fault": fault.kind,
+            "entry_id": fault.entry_id,
+            "expected": fault.expected,
+            "first_index": fault.first_index,
+            "last_index": fault.last_index,
         }
     for entry_id in scan.unindexed:
         yield {"fault": "no-index", "entry_id": entry_id}

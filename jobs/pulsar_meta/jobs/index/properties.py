@@ -1,4 +1,4 @@
-"""Properties of a topic's ledgers (PIP-404): what there is, and changes that become one write a topic."""
+"""Properties of a topic's ledgers (PIP-404): read them, and change them in one write per topic."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LAST_LEDGER = (
 )
 
 
-SHADOW = "a shadow topic: what its ledgers carry stands in the record of its source"
+SHADOW = "a shadow topic: the properties of its ledgers are in the record of its source"
 
 
 class LedgerProperties(TypedDict):
-    """The properties of a ledger; `shadow_of` is the topic whose ledgers a shadow topic has."""
+    """The properties of a ledger. `shadow_of` is the source topic, if the topic is a shadow topic."""
 
     topic: str
     scalable_topic: NotRequired[str]
@@ -41,17 +41,17 @@ class LedgerProperties(TypedDict):
 
 
 def properties_of(topic: Topic, keys: Sequence[str] = ()) -> Iterator[LedgerProperties]:
-    """Yield a document for each ledger of a topic; with `keys` those of ledgers that have one of them.
+    """Yield a document for each ledger of a topic, with `keys` only for ledgers that have one of them.
 
-    Those of a shadow topic have `shadow_of`: the ledgers, and what they carry, are those of that one.
+    The ledgers and properties of a shadow topic are those of its source, which `shadow_of` names.
     """
     for ledger in topic.ledgers:
-        held = {key: value for key, value in ledger.properties if not keys or key in keys}
-        if held or not keys:
+        properties = {key: value for key, value in ledger.properties if not keys or key in keys}
+        if properties or not keys:
             document: LedgerProperties = {
                 **topic.names,
                 "ledger_id": ledger.ledger_id,
-                "properties": held,
+                "properties": properties,
             }
             if topic.shadow is not None:
                 document["shadow_of"] = topic.shadow.source
@@ -59,9 +59,9 @@ def properties_of(topic: Topic, keys: Sequence[str] = ()) -> Iterator[LedgerProp
 
 
 def refuse_shadow(store: Store, name: TopicName) -> None:
-    """Raise GuardError for a shadow topic: what its ledgers carry stands in the record of its source.
+    """Raise GuardError for a shadow topic, because its properties are in the record of its source.
 
-    Nothing is raised for a topic that has no record, or a broken one.
+    A topic without a record, or with a broken one, is not refused.
     """
     with suppress(NotFoundError, DecodeError):
         shadow = read_topic(store, named_topics(store, name)[0]).shadow
@@ -70,7 +70,7 @@ def refuse_shadow(store: Store, name: TopicName) -> None:
 
 
 def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> TopicName:
-    """Return the topic itself, or its partition or segment with all these ledgers; NotFoundError for none."""
+    """Return the topic, partition or segment that has all these ledgers. Raises NotFoundError."""
     topics, wanted = named_topics(store, name), set(ledgers)
     if topics == [name]:
         return name
@@ -85,31 +85,31 @@ def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> T
 
 
 def parse_sets(pairs: Iterable[str]) -> list[Edit]:
-    """Return the edits of `KEY=VALUE` arguments; UsageError for one without `=` or key."""
+    """Return the edits of `KEY=VALUE` arguments. Raises UsageError if an argument has no `=` or no key."""
     edits = []
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(f"{pair!r}: a property is KEY=VALUE")
+            raise UsageError(f"invalid property {pair!r}: give KEY=VALUE")
         edits.append(Edit(key, value))
     return edits
 
 
 def is_last(info: bytes, ledger: int) -> bool:
-    """Return whether `ledger` is the last one of a serialized ManagedLedgerInfo."""
+    """True if `ledger` is the last ledger of a serialized ManagedLedgerInfo."""
     return ledger == max(ledger_ids(info), default=None)
 
 
 def message_of(seen: Versioned) -> tuple[bytes, Envelope | None]:
-    """Return (the serialized ManagedLedgerInfo in a value, the envelope it lies in or None)."""
+    """Return the serialized ManagedLedgerInfo of a value, and its compression envelope if it has one."""
     envelope = open_envelope(seen.value)
     return (seen.value, None) if envelope is None else (envelope.payload, envelope)
 
 
 def property_rule(edits: Edits) -> Rule:
-    """Return the rule that makes `edits` in a topic's record, envelope and codec as found.
+    """Return the rule that applies `edits` to a topic's record, and keeps its envelope and codec.
 
-    It raises NotFoundError for a ledger that the topic does not have.
+    The rule raises NotFoundError if the topic does not have a ledger of the edits.
     """
 
     def decide(seen: Versioned) -> Decision:
@@ -135,16 +135,16 @@ def property_rule(edits: Edits) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The rule that removes properties from every ledger of a topic that has them, in one write.
+    """The rule that removes properties from all ledgers of a topic in one write.
 
-    Shadows are left alone: their ledgers, and what these carry, are those of another topic.
+    It skips shadow topics, because their ledgers and properties are those of another topic.
     """
 
     keys: tuple[str, ...]
     sources: ShadowSources
 
     def __call__(self, seen: Versioned) -> Decision:
-        """Return what is to become of a topic's record."""
+        """Return the decision about a topic's record."""
         if seen.version == ABSENT:
             return skip(seen, "gone")
         try:
@@ -160,7 +160,7 @@ class Removal:
 def remove_properties(
     store: Store, values: Callable[[], Iterable[Versioned]], keys: Sequence[str]
 ) -> Rewrite:
-    """Return what removes properties from the topics that `values` reads, a write for each that has them."""
+    """Return the rewrite that removes properties from the topics that `values` reads."""
     rule = Removal(tuple(dict.fromkeys(keys)), ShadowSources(store, many=True))
     first = WhereThere(rule)
     return Rewrite(
@@ -174,7 +174,7 @@ def remove_properties(
 def set_properties(
     command: str, store: Store, topic: TopicName, edits: Edits, warn: Callable[[str], None]
 ) -> Rewrite:
-    """Return what makes edits in a topic's record, in one write."""
+    """Return the rewrite that applies edits to one topic's record in one write."""
     return Rewrite(
         command,
         lambda batches: topic_edits(store, topic, edits, warn),
@@ -187,7 +187,7 @@ def set_properties(
 def topic_edits(
     store: Store, topic: TopicName, edits: Edits, warn: Callable[[str], None]
 ) -> Generator[Decided]:
-    """Yield the one decision that edits in a topic come to; warns of properties that brokers will drop."""
+    """Yield the decision about one topic's record. Warns about properties that brokers will drop."""
     seen = read_record(store, topic)
     decision = property_rule(edits)(seen)
     if decision.action == "rewrite":
