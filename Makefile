@@ -1,4 +1,4 @@
-# make demo   sets up and runs the main job on the shipped fixtures
+# make demo   sets up, repairs a topic that brokers cannot load, and finds entries by index with Spark
 # make quick  sets up and runs the checks and tests that need nothing else, in half a minute
 # make test   sets up and passes every check and test that needs no jars from Maven
 PYTHON ?= python3
@@ -35,7 +35,7 @@ servers:
 maven:
 	@sh scripts/need.sh maven promtool chromium
 
-demo: setup java ## Decode a compressed cursor and find entries by index with Spark, on the fixtures
+demo: setup java ## Find, repair and undo a real outage, then find entries by index with Spark
 	@BIN=$(BIN) sh scripts/demo.sh
 
 lint: setup ## Style, types, layers, generated code, generated docs
