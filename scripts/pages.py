@@ -17,6 +17,7 @@ OUTSIDE: Final = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "tests/README.md": "tests.md",
     "SECURITY.md": "security.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "fixtures/captures/SOURCE.md": "captures-shipped.md",
