@@ -57,7 +57,7 @@ def test_topics_can_be_selected_by_namespace_and_pattern(cluster: api.Cluster) -
 def test_a_partitioned_topic_yields_its_partitions(cluster: api.Cluster) -> None:
     names = [topic.name for topic in cluster.topics() if "-partition-" in topic.name]
     partitioned = names[0].rpartition("-partition-")[0]
-    with pytest.raises(api.UsageError, match="take topics"):
+    with pytest.raises(api.UsageError, match="call topics"):
         cluster.topic(partitioned)
     parts = [topic.name for topic in cluster.topics(partitioned)]
     assert names[0] in parts
@@ -209,12 +209,12 @@ def test_segments_and_shadow_topics_are_read(capture: Capture) -> None:
 def test_an_error_names_the_source_that_was_not_opened(folder: Path) -> None:
     with api.Cluster(entries=bookie_urls(folder)[0]) as cluster:
         assert cluster.entries(columns=["entry_id"]).read_all().num_rows > 1000
-        with pytest.raises(api.UsageError, match="no store was opened"):
+        with pytest.raises(api.UsageError, match=r"Cluster\(store=URL\)"):
             list(cluster.topics())
     with api.Cluster(f"snapshot:{folder / 'metadata.ndjson'}") as cluster:
         topic = cluster.topic("orders")
         assert topic.cursors()
-        with pytest.raises(api.UsageError, match="no entries were opened"):
+        with pytest.raises(api.UsageError, match="none were opened"):
             topic.entries()
     for url in ("nothing:x", "snapshot:/nowhere/at/all"):
         with pytest.raises(api.PulsarMetaError):

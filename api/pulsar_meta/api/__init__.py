@@ -1,4 +1,4 @@
-"""For notebooks and scripts: what brokers wrote into a metadata store, and bookies onto disks, read.
+"""Read Pulsar's metadata store and the entries on bookies' disks from notebooks and scripts.
 
     from pulsar_meta import api
 
@@ -8,14 +8,15 @@
         topic.messages(["key", "publish_time", "payload"]).read_all()
 
 Entries and messages are readers of Arrow batches, which polars (`pl.DataFrame(topic.messages())`), DuckDB and
-pandas take as they are; however many there are, a batch at a time is in memory.
+pandas accept directly. Only one batch at a time is in memory.
 
-What stands here is public and keeps its names and meanings until the next major version; other modules of
-pulsar_meta may change at any time. Nothing here writes. Times are milliseconds since the epoch.
+The names in this module keep their meanings until the next major version. Other modules of pulsar_meta may
+change at any time. Nothing here writes. Times are milliseconds since the epoch.
 
-What was asked for by name and cannot be had is raised, as one of the errors below. What a longer answer had
-to leave out (a topic whose record is broken, entries that no disk has) is an `Incomplete` warning, each:
-Python shows it, `warnings.simplefilter("error", api.Incomplete)` makes it an error.
+If something that you name is missing or unreadable, the call raises one of the errors below. If part of a
+longer result is missing (a topic whose record is corrupt, entries that no disk has), the call issues an
+`Incomplete` warning for each part. To turn these warnings into errors, call `warnings.simplefilter("error",
+api.Incomplete)`.
 """
 
 from pulsar_meta.api.cluster import Cluster, Value, decode, encode
@@ -33,7 +34,7 @@ from pulsar_meta.codecs.errors import (
 from pulsar_meta.jobs.cursors.documents import SubscriptionDetail, SubscriptionLine
 from pulsar_meta.jobs.seek.seek import SeekAnswer
 
-# Everything that is public; tests/api/test_public.py has how it looks.
+# The public names; tests/api/public.txt has their signatures.
 __all__ = [
     "Cluster",
     "ConflictError",

@@ -1,4 +1,4 @@
-"""A cluster, opened from its metadata store and its bookies' disks; values of the store."""
+"""A cluster opened from its metadata store and its bookies' disks, and the values in its store."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value of a store: its path, its bytes, the version with which the store has it.
+    """A value of a store: its path, its bytes, and its version in the store.
 
-    `created` and `modified` are in milliseconds, None where the store does not keep them; `ephemeral` ones
-    vanish with the session that wrote them.
+    `created` and `modified` are in milliseconds, None if the store does not record them. An `ephemeral` value
+    disappears when the session that wrote it ends.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Value:
     ephemeral: bool = False
 
     def decode(self, *, kind: str | None = None, show_passwords: bool = False) -> DecodedDocument:
-        """Return what the bytes say, as `pulsar-meta decode` prints it; the rest as `decode`."""
+        """Decode the bytes, as the function `decode` does."""
         return decode(self.data, kind=kind, path=self.path, show_passwords=show_passwords)
 
 
@@ -55,13 +55,14 @@ def decode(
     show_passwords: bool = False,
     partly: bool = False,
 ) -> DecodedDocument:
-    """Return what the bytes of one value say, as `pulsar-meta decode` prints it (docs/contract.md).
+    """Decode the bytes of one value into the document that `pulsar-meta decode` prints (docs/contract.md).
 
-    `kind` is what they are ("ManagedLedgerInfo", …); without it that is known from `path`, the value's in its
-    store, else from the bytes. Secrets are redacted unless `show_passwords`. With `partly` a broken value is
-    no error: `value` is what could be read of it, and `error` says why that is not all.
+    If `kind` ("ManagedLedgerInfo", …) is not given, it is derived from `path`, the value's path in its
+    store, or else from the bytes. Secrets are redacted unless `show_passwords` is set. If `partly` is set,
+    a corrupt value raises no error: `value` has the part that could be read, and `error` the reason.
 
-    UsageError for a kind that there is not, DecodeError for bytes that are broken or could be of several.
+    Raises UsageError if the kind does not exist, and DecodeError if the bytes are corrupt or fit several
+    kinds.
     """
     options = DecodeOptions(None if kind is None else checked_kind(kind), show_secrets=show_passwords)
     decoded = decode_document(data, source=path or "bytes", path=path, options=options)
@@ -73,33 +74,34 @@ def decode(
 def encode(
     document: DecodedDocument | Mapping[str, Any], *, codec: str | None = None, threshold: int | None = None
 ) -> bytes:
-    """Return the bytes that a document of `decode` stands for: of it `kind`, `envelope` and `value` are read.
+    """Encode a document of `decode` into bytes; only its `kind`, `envelope` and `value` are read.
 
-    `codec` ("none", "lz4", "zlib", "zstd", "snappy") beats that of the envelope; with `threshold` only what
-    is more than so many bytes is compressed, as brokers do. DecodeError where the document describes nothing
-    that can be stored, or a secret in it was redacted.
+    `codec` ("none", "lz4", "zlib", "zstd", "snappy") overrides the codec of the envelope. If `threshold` is
+    given, only values of more than `threshold` bytes are compressed, as brokers do.
+
+    Raises DecodeError if the document can't be encoded, or if a secret in it was redacted.
     """
     return encode_document(dict(document), codec=codec, threshold=threshold).data
 
 
 class Cluster:
-    """A metadata store, entries of bookies, or both: open until `close`, or to the end of a `with`."""
+    """A metadata store, the entries of bookies, or both; open until `close` or the end of a `with` block."""
 
     def __init__(self, store: str | None = None, entries: str | Sequence[str] = ()) -> None:
-        """Open, for reading, what the URLs name: those of --store and --entries (docs/stores.md).
+        """Open a store and entries for reading, by the URLs of --store and --entries (docs/stores.md).
 
-        UsageError for a URL that means nothing, NotFoundError for a file that is not there, UnreachableError
-        where nobody answers.
+        Raises UsageError if a URL is not valid, NotFoundError if a file does not exist, and
+        UnreachableError if a server does not answer.
         """
         urls = [entries] if isinstance(entries, str) else list(entries)
         with ExitStack() as opening:
-            held = None if store is None else opening.enter_context(open_store(store))
-            source = opening.enter_context(open_entry_sources(urls, held)) if urls else None
+            opened_store = None if store is None else opening.enter_context(open_store(store))
+            source = opening.enter_context(open_entry_sources(urls, opened_store)) if urls else None
             self._closing = opening.pop_all()
-        self._opened = Opened(held, source)
+        self._opened = Opened(opened_store, source)
 
     def close(self) -> None:
-        """Close what was opened; what came from it cannot be asked any more."""
+        """Close the store and the entries; topics and readers from this cluster can't be used afterwards."""
         self._closing.close()
 
     def __enter__(self) -> Cluster:
@@ -111,24 +113,27 @@ class Cluster:
         self.close()
 
     def topics(self, *names: str) -> Iterator[Topic]:
-        """Yield the topics of these names, without names all of the store.
+        """Yield the topics with these names, or every topic of the store if no name is given.
 
-        A name is a topic's, which stands for its partitions or segments, `tenant/namespace`, or a pattern
-        (`public/default/order*`). A topic that cannot be read is an `Incomplete` warning; NotFoundError or
-        DecodeError where nothing is left of a name. UsageError for what is no name, UnreachableError.
+        A name is a topic (which includes its partitions or segments), `tenant/namespace`, or a pattern
+        (`public/default/order*`). Each topic that can't be read causes an `Incomplete` warning.
+
+        Raises NotFoundError or DecodeError if a name matches no readable topic, UsageError if a name is not
+        valid, and UnreachableError.
         """
-        return (Topic(self._opened, found) for found in self._topics(names))
+        return (Topic(self._opened, topic) for topic in self._topics(names))
 
     def topic(self, name: str) -> Topic:
-        """Return the one topic of this name.
+        """Return the topic with this name.
 
-        UsageError where it stands for several: `topics` has its partitions or segments; else as `topics`.
+        Raises UsageError if the name matches several topics (use `topics` for partitions or segments), and
+        the errors of `topics`.
         """
-        found = list(self._topics([name]))
-        if len(found) != 1:
-            parts = ", ".join(one.name for one in found[:3])
-            raise UsageError(f"{name} is {len(found)} topics ({parts}, …): take topics(), or name one")
-        return Topic(self._opened, found[0])
+        topics = list(self._topics([name]))
+        if len(topics) != 1:
+            parts = ", ".join(topic.name for topic in topics[:3])
+            raise UsageError(f"{name} is {len(topics)} topics ({parts}, …); call topics() or name one")
+        return Topic(self._opened, topics[0])
 
     def seek(
         self,
@@ -140,10 +145,12 @@ class Cluster:
         clock: Literal["auto", "broker", "publish"] = "auto",
         readable: bool = False,
     ) -> list[SeekAnswer]:
-        """Return where an index or a time is: an answer for each partition or segment of the topic.
+        """Find an index or a time; returns one answer for each partition or segment of the topic.
 
-        A time has one answer in all segments of a scalable topic. With `cursor` only what that subscription
-        has not acknowledged counts. NotFoundError for a cursor that there is not; the rest as `Topic.seek`.
+        A time has a single answer for all segments of a scalable topic. If `cursor` is given, only entries
+        that this subscription has not acknowledged count.
+
+        Raises NotFoundError if the cursor does not exist, and the errors of `Topic.seek`.
         """
         options = SeekOptions(clock=clock, cursor=cursor, readable=readable)
         return self._opened.seek(question_of(name, index, time), options)
@@ -156,17 +163,16 @@ class Cluster:
         last: tuple[int, int] | None = None,
         verify: bool = False,
     ) -> pa.RecordBatchReader:
-        """Return the headers of entries as Arrow, batch by batch as they are asked for.
+        """Read the headers of entries as Arrow batches, which are produced while you read them.
 
-        `names` as of `topics`, and numbers of ledgers; without names every ledger that the entries have.
-        `columns` are those of the Spark source `pulsar_entries` (docs/spark.md), without them all; `first`
-        and `last` are positions (ledger, entry), both included. Rows come ledger by ledger in reading order,
-        in each as the disks have them. An entry that cannot be read has `broken`; `digest` and
-        `frame_checksum` are looked at with `verify`. What is missing, or on disks that were not given, is
-        warned of.
+        `names` are those of `topics`, or ledger ids; by default every ledger on the disks is read.
+        `columns` are those of the Spark source `pulsar_entries` (docs/spark.md), by default all. `first` and
+        `last` are positions (ledger, entry), both included. Ledgers come in reading order, the entries of a
+        ledger in the order of the disks. If an entry can't be read, its row has `broken`. `digest` and
+        `frame_checksum` are only checked if `verify` is set. Missing entries cause `Incomplete` warnings.
 
-        UsageError for a column that there is not, or no entries opened; NotFoundError and DecodeError as
-        `topics`; UnreachableError, also while batches are read. The cluster has to be open until they are.
+        Raises UsageError if a column does not exist or no entries were opened, the errors of `topics`, and
+        UnreachableError, also while batches are read. Keep the cluster open until you have read them.
         """
         choices = list(self._choices(names))
         return self._opened.scan(choices, columns, limits_of(first, last), verify=verify)
@@ -180,26 +186,27 @@ class Cluster:
         where: str | None = None,
         readable: bool = False,
     ) -> pa.RecordBatchReader:
-        """Return messages as Arrow in reading order, batch by batch as they are asked for.
+        """Read messages as Arrow batches in reading order, which are produced while you read them.
 
-        Batches are opened, payloads decompressed, chunks joined; `value` is the payload by its schema, as
-        JSON. `columns` are those of docs/export.md, without them all; `where` is a filter on properties as of
-        --where; with `readable` only what readers of transactions are given. A message that cannot be read
-        is a row with `error`. Names, positions, warnings and errors as of `entries`.
+        Batches are split, payloads decompressed and chunks joined; `value` is the payload decoded by its
+        schema, as JSON. `columns` are those of docs/export.md, by default all. `where` is a filter on
+        properties like --where. If `readable` is set, only messages that consumers with transactions
+        receive are returned. If a message can't be read, its row has `error`. Names, positions, warnings
+        and errors are those of `entries`.
         """
         choices = list(self._choices(names))
         return self._opened.messages(choices, columns, limits_of(first, last), where, readable=readable)
 
     def value(self, path: str) -> Value:
-        """Return the value at a path of the store; NotFoundError, UnreachableError."""
+        """Return the value at a path of the store. Raises NotFoundError and UnreachableError."""
         return _value(read_value(self._opened.store, path))
 
     def values(self, below: str = "/") -> Iterator[Value]:
-        """Yield the value at a path and all below it, in the order of the store; UnreachableError."""
+        """Yield the value at a path and all values below it, in store order. Raises UnreachableError."""
         return map(_value, self._opened.store.scan(below))
 
     def children(self, path: str = "/") -> list[str]:
-        """Return the names directly below a path, as they are stored (encoded); UnreachableError."""
+        """Return the names directly below a path, encoded as in the store. Raises UnreachableError."""
         return list(self._opened.store.children(path))
 
     def _topics(self, names: Sequence[str]) -> Iterator[model.Topic]:
@@ -208,11 +215,11 @@ class Cluster:
             yield from model.every_topic(store, warn)
         for name in names:
             faults: list[PulsarMetaError] = []
-            there = False
-            for found in model.named(store, name, faults.append):
-                there = True
-                yield found
-            if not there and faults:
+            found_any = False
+            for topic in model.named(store, name, faults.append):
+                found_any = True
+                yield topic
+            if not found_any and faults:
                 raise faults[0]
             for fault in faults:
                 warn(fault)
@@ -227,12 +234,12 @@ class Cluster:
                 yield from map(choice_of, self._topics([name]))
 
 
-def _value(held: Versioned) -> Value:
+def _value(stored: Versioned) -> Value:
     return Value(
-        path=held.path,
-        data=held.value,
-        version=held.version,
-        created=held.created,
-        modified=held.modified,
-        ephemeral=held.ephemeral,
+        path=stored.path,
+        data=stored.value,
+        version=stored.version,
+        created=stored.created,
+        modified=stored.modified,
+        ephemeral=stored.ephemeral,
     )

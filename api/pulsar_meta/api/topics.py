@@ -1,4 +1,4 @@
-"""Topics: their ledgers, subscriptions, entries and messages, read by the same jobs as the commands."""
+"""Topics: their ledgers, subscriptions, entries and messages, read by the same jobs as the commands use."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ if TYPE_CHECKING:
 
 
 class Incomplete(UserWarning):
-    """Something that belongs to an answer is not in it: what, and why."""
+    """A part of a result is missing; the text names the part and the reason."""
 
 
-def warn(what: object) -> None:
-    """Warn of something that an answer had to leave out."""
-    warnings.warn(Incomplete(str(what)), stacklevel=3)
+def warn(missing: object) -> None:
+    """Issue an Incomplete warning about a missing part of a result."""
+    warnings.warn(Incomplete(str(missing)), stacklevel=3)
 
 
 def limits_of(first: tuple[int, int] | None, last: tuple[int, int] | None) -> Limits:
-    """Return the bounds of entries: from one to another position, both included."""
+    """Convert two positions (ledger, entry), both included, to limits of reading."""
     low, high = (None if place is None else Bound(place[1], place[0]) for place in (first, last))
     return Limits(low, high)
 
 
 def milliseconds(time: int | str | datetime) -> int:
-    """Return a time in milliseconds; UsageError for a number that is more likely seconds, and for no time."""
+    """Convert a time to milliseconds. Raises UsageError if it is no time or looks like seconds."""
     return parse_time(time.isoformat() if isinstance(time, datetime) else str(time))
 
 
 def question_of(topic: str, index: int | None, time: int | str | datetime | None) -> Question:
-    """Return what is looked for in a topic; UsageError where it is not either an index or a time."""
+    """Make a question about a topic. Raises UsageError unless exactly one of `index` and `time` is given."""
     if (index is None) == (time is None):
-        raise UsageError("seek an index or a time")
+        raise UsageError("seek needs exactly one of index and time")
     if index is not None:
         return Question(topic, INDEX, index)
     assert time is not None
@@ -76,44 +76,44 @@ def question_of(topic: str, index: int | None, time: int | str | datetime | None
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A store and entries, either of which may not have been given."""
+    """The store and the entries of a cluster, either of which may be missing."""
 
     given_store: Store | None
     given_entries: EntrySource | None
 
     @property
     def store(self) -> Store:
-        """The store; UsageError where none was given."""
+        """The store. Raises UsageError if none was opened."""
         if self.given_store is None:
-            raise UsageError("no store was opened: Cluster(store=URL)")
+            raise UsageError("this needs a store, but none was opened: use Cluster(store=URL)")
         return self.given_store
 
     @property
     def entries(self) -> EntrySource:
-        """The entries; UsageError where none were given."""
+        """The source of entries. Raises UsageError if none was opened."""
         if self.given_entries is None:
-            raise UsageError("no entries were opened: Cluster(store, entries=[URL, …])")
+            raise UsageError("this needs entries, but none were opened: use Cluster(store, entries=[URL, …])")
         return self.given_entries
 
     def subscriptions(self) -> SubscriptionReader:
-        """Return a reader of subscriptions, with their ledgers where entries were given."""
+        """Return a reader of subscriptions, which reads their cursor ledgers if entries were opened."""
         return SubscriptionReader.of(self.store, self.given_entries, warn)
 
     def seek(self, question: Question, options: SeekOptions) -> list[SeekAnswer]:
-        """Return the answers to a question: one, or one for each partition or segment of the topic."""
+        """Return an answer for each partition or segment of the question's topic."""
         return list(seek(self.store, self.entries, [question], options, warn))
 
     def scan(
         self, choices: Sequence[Choice], columns: Sequence[str], limits: Limits, *, verify: bool
     ) -> pa.RecordBatchReader:
-        """Return the headers of entries, which are read as they are asked for."""
+        """Return a lazy reader of the headers of entries."""
         import pyarrow as pa
 
         names, coverage = checked_names(columns, ENTRY_COLUMNS, "entries"), Coverage()
         places = [(choice, limits) for choice in choices]
         batches = read_batches(places, self.entries, self.given_store, names, warn, coverage, verify=verify)
         schema = arrow_schema(types_of(names))
-        return pa.RecordBatchReader.from_batches(schema, _then_warned(batches, coverage))
+        return pa.RecordBatchReader.from_batches(schema, _with_warnings(batches, coverage))
 
     def messages(
         self,
@@ -124,7 +124,7 @@ class Opened:
         *,
         readable: bool,
     ) -> pa.RecordBatchReader:
-        """Return messages, which are read as they are asked for."""
+        """Return a lazy reader of messages."""
         import pyarrow as pa
 
         names = checked_names(columns, MESSAGE_COLUMNS, "messages")
@@ -132,29 +132,31 @@ class Opened:
         options = MessageOptions(names, None if where is None else parse_filter(where))
         store = self.store if readable else self.given_store
         places = [(choice, limits) for choice in choices]
-        found = read_messages(places, self.entries, store, options, warn, counts, coverage, readable=readable)
+        batches = read_messages(
+            places, self.entries, store, options, warn, counts, coverage, readable=readable
+        )
         schema = arrow_schema(types_of(names))
-        return pa.RecordBatchReader.from_batches(schema, _then_warned(found, coverage, counts))
+        return pa.RecordBatchReader.from_batches(schema, _with_warnings(batches, coverage, counts))
 
 
-def _then_warned(
-    found: Iterator[pa.RecordBatch], coverage: Coverage, counts: MessageCounts | None = None
+def _with_warnings(
+    batches: Iterator[pa.RecordBatch], coverage: Coverage, counts: MessageCounts | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what is found, then warn of what was left out of it."""
-    yield from found
+    """Yield the batches, then warn about everything that was left out."""
+    yield from batches
     left_out = coverage.left_out if counts is None else coverage.left_out | counts.left_out
-    for what, why in left_out.items():
-        warn(f"{what}: {why}")
+    for part, reason in left_out.items():
+        warn(f"{part}: {reason}")
     if counts is not None and counts.missing:
-        warn(f"{counts.missing} entries that no source has")
+        warn(f"no source has {counts.missing} of the entries")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """A ledger of a topic, as the topic's record has it.
+    """A ledger of a topic, as the topic's record describes it.
 
-    `entries`, `size` (bytes) and `closed_at` (ms) are None where nobody wrote them down: of an open ledger.
-    `offloaded`: a whole copy is in tiered storage; `bookkeeper_deleted`: it is the only one.
+    `entries`, `size` (bytes) and `closed_at` (ms) are None if the record lacks them.
+    `offloaded` is True if tiered storage has a complete copy, `bookkeeper_deleted` if that is the only copy.
     """
 
     ledger_id: int
@@ -168,58 +170,58 @@ class Ledger:
 
 
 class Topic:
-    """A topic, a partition, or a segment of a scalable topic; of `Cluster.topic` and `Cluster.topics`."""
+    """A topic, a partition, or a segment of a scalable topic; from `Cluster.topic` or `Cluster.topics`."""
 
-    def __init__(self, opened: Opened, found: model.Topic) -> None:
-        """Not for callers: what it is made of is not public."""
-        self._opened, self._found = opened, found
+    def __init__(self, opened: Opened, topic: model.Topic) -> None:
+        """Not for callers: the argument types are not public."""
+        self._opened, self._topic = opened, topic
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}, {len(self.ledgers)} ledgers>"
 
     @property
     def name(self) -> str:
-        """The full name: `persistent://tenant/namespace/name`, of a segment `segment://…`."""
-        return self._found.name
+        """The full name: `persistent://tenant/namespace/name`, or `segment://…` for a segment."""
+        return self._topic.name
 
     @property
     def scalable_topic(self) -> str | None:
-        """The scalable topic of which it is a segment, None where it is none."""
-        return self._found.scalable_topic
+        """The scalable topic that this segment belongs to, or None if it is not a segment."""
+        return self._topic.scalable_topic
 
     @property
     def shadow_of(self) -> str | None:
-        """The topic whose ledgers a shadow topic has (PIP-180), None where it is none."""
-        return None if self._found.shadow is None else self._found.shadow.source
+        """The topic whose ledgers this shadow topic shares (PIP-180), or None if it is not a shadow topic."""
+        return None if self._topic.shadow is None else self._topic.shadow.source
 
     @property
     def properties(self) -> dict[str, str]:
         """The properties of the topic's record."""
-        return dict(self._found.properties)
+        return dict(self._topic.properties)
 
     @property
     def ledgers(self) -> tuple[Ledger, ...]:
         """The ledgers in reading order."""
-        return tuple(_ledger(one) for one in self._found.ledgers)
+        return tuple(map(_ledger, self._topic.ledgers))
 
     def cursors(self) -> list[SubscriptionLine]:
-        """Return the subscriptions, each as a line of `pulsar-meta show-cursor TOPIC -o json`.
+        """Return the subscriptions as documents of `pulsar-meta show-cursor TOPIC -o json`.
 
-        Where entries were opened they say where a subscription in use stands, and how many messages it has
-        left. A broken record is an `Incomplete` warning. UnreachableError.
+        If entries were opened, the cursor ledgers give the positions of subscriptions in use and their
+        backlogs in messages. A corrupt record causes an `Incomplete` warning. Raises UnreachableError.
         """
         messages = self._message_counter()
-        return [line_of(one, messages) for one in self._opened.subscriptions().all(self._found)]
+        return [line_of(cursor, messages) for cursor in self._opened.subscriptions().all(self._topic)]
 
     def cursor(self, name: str) -> SubscriptionDetail:
-        """Return everything about a subscription, as `pulsar-meta show-cursor TOPIC CURSOR -o json` does.
+        """Return the document of `pulsar-meta show-cursor TOPIC CURSOR -o json` about a subscription.
 
-        NotFoundError, DecodeError where its record is broken, UnreachableError.
+        Raises NotFoundError, DecodeError if its record is corrupt, and UnreachableError.
         """
         opened = self._opened
-        found = opened.subscriptions().one(self._found, name)
+        subscription = opened.subscriptions().one(self._topic, name)
         pending = pending_acks(opened.store, opened.given_entries, TopicName.parse(self.name), name)
-        return detail_of(found, self._message_counter(), CursorLimits.of(None), pending)
+        return detail_of(subscription, self._message_counter(), CursorLimits.of(None), pending)
 
     def seek(
         self,
@@ -229,12 +231,14 @@ class Topic:
         clock: Literal["auto", "broker", "publish"] = "auto",
         readable: bool = False,
     ) -> SeekAnswer:
-        """Return where an index is, or the first entry that is not before a time, as `pulsar-meta seek` does.
+        """Find an index, or the first entry at or after a time, as `pulsar-meta seek` does.
 
-        A time is in milliseconds, ISO 8601 (UTC without a zone) or a datetime; `clock` says whose. With
-        `readable` only what readers of transactions are given. That there is none is an answer, too: see its
-        `status`. UsageError where not one of the two is asked for, or a number is more likely seconds;
-        UnreachableError.
+        A time is in milliseconds, ISO 8601 (UTC if it has no zone) or a datetime; `clock` selects the
+        broker's time or the producer's. If `readable` is set, only entries that consumers with transactions
+        receive count. If there is no such entry, the answer's `status` has the reason.
+
+        Raises UsageError unless exactly one of `index` and `time` is given, or if a number looks like
+        seconds, and UnreachableError.
         """
         question = question_of(self.name, index, time)
         return self._opened.seek(question, SeekOptions(clock=clock, readable=readable))[0]
@@ -247,7 +251,7 @@ class Topic:
         last: tuple[int, int] | None = None,
         verify: bool = False,
     ) -> pa.RecordBatchReader:
-        """Return the headers of the topic's entries, as `Cluster.entries` does."""
+        """Read the headers of the topic's entries, as `Cluster.entries` does."""
         limits = limits_of(first, last)
         return self._opened.scan([self._choice()], columns, limits, verify=verify)
 
@@ -260,7 +264,7 @@ class Topic:
         where: str | None = None,
         readable: bool = False,
     ) -> pa.RecordBatchReader:
-        """Return the topic's messages, as `Cluster.messages` does."""
+        """Read the topic's messages, as `Cluster.messages` does."""
         limits = limits_of(first, last)
         return self._opened.messages([self._choice()], columns, limits, where, readable=readable)
 
@@ -269,7 +273,7 @@ class Topic:
         return None if source is None else MessageCounter(source)
 
     def _choice(self) -> Choice:
-        return choice_of(self._found)
+        return choice_of(self._topic)
 
 
 def _ledger(ledger: model.Ledger) -> Ledger:
