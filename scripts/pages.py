@@ -24,7 +24,7 @@ OUTSIDE: Final = {
     "LICENSE": "LICENSE",
 }
 # Folders without a page, and the page that links to their files.
-FOLDERS: Final = {"docs/errors": "questions/topic-does-not-load.md", "docs/schemas": "schemas.md"}
+FOLDERS: Final = {"docs/errors": "how-to/topic-does-not-load.md", "docs/schemas": "schemas.md"}
 LINK: Final = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 

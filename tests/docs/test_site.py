@@ -28,14 +28,14 @@ def test_links_lists_and_sources_of_the_site(
 
     docs, site = tmp_path / "docs", tmp_path / "site"
     shutil.copytree(ROOT / "docs", docs)
-    (docs / "questions" / "broken.md").write_text(BROKEN)
+    (docs / "how-to" / "broken.md").write_text(BROKEN)
     config = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(site))
     with caplog.at_level(logging.WARNING, "mkdocs"):
         build(config)
     warnings = [record.getMessage() for record in caplog.records if record.name.startswith("mkdocs")]
     faults = [text for text in warnings if "nothing" in text.lower()]
     assert len(faults) == 3
-    assert all("questions/broken.md" in text for text in warnings), warnings
+    assert all("how-to/broken.md" in text for text in warnings), warnings
     for page in docs.rglob("*.md"):
         rendered = (site / page.relative_to(docs).with_suffix("") / "index.html").read_text()
         article = rendered.partition("<article")[2].partition("</article>")[0]
