@@ -46,7 +46,7 @@ from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, rewrite_values, run
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from pulsar_meta.stores.base import ABSENT, BaseStore, Store, Versioned, is_within
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, is_within
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb import MetaValue
 from pulsar_meta.stores.rocksdb_writer import create_database
@@ -82,7 +82,7 @@ def rewrite(store: Store, undo_file: Path) -> Summary:
     return run(store, cursors, Terms(undo_file=undo_file), Listener()).summary
 
 
-class GeneratedStore(BaseStore):
+class GeneratedStore(Store):
     """A store of `count` cursors, generated when they are read. Writes are discarded."""
 
     def __init__(self, count: int) -> None:
@@ -200,7 +200,7 @@ def timed_rewrite(address: str, folder: Path, count: int) -> float:
 Values = list[tuple[str, bytes]]
 
 
-class ValuesInMemory(BaseStore):
+class ValuesInMemory(Store):
     """A store that costs nothing, because its values are in memory."""
 
     def __init__(self, values: Values) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.access.sockets import TimedSocket, nobody_listens, reason
+from pulsar_meta.access.sockets import TimedSocket, connection_problem, reason
 from tests.servers.scripted import closed_port, hang_up, stall, tcp_server
 
 
@@ -21,7 +21,7 @@ def test_a_resolver_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         TimedSocket("some.host", 1, seconds=0.3)
-    assert nobody_listens(["some.host:1", "other.host:2"], 0.4) is not None
+    assert connection_problem(["some.host:1", "other.host:2"], 0.4) is not None
     assert time.monotonic() - begun < 3
 
 
@@ -55,14 +55,14 @@ def test_the_timeout_starts_again_with_each_request() -> None:
 def test_addresses_where_no_server_listens_are_explained() -> None:
     closed = closed_port()
     with tcp_server(hang_up) as port:
-        assert nobody_listens([f"127.0.0.1:{closed}", f"127.0.0.1:{port}"], 2) is None
-    problem = nobody_listens([f"127.0.0.1:{closed}", "no-such-host.invalid:1", "[::1]:1", "x:y"], 2)
+        assert connection_problem([f"127.0.0.1:{closed}", f"127.0.0.1:{port}"], 2) is None
+    problem = connection_problem([f"127.0.0.1:{closed}", "no-such-host.invalid:1", "[::1]:1", "x:y"], 2)
     assert problem is not None
-    for words in ("127.0.0.1:", "Connection refused", "no address is known of this host", "not HOST:PORT"):
+    for words in ("127.0.0.1:", "Connection refused", "host name not found", "expected HOST:PORT"):
         assert words in problem
 
 
 def test_network_errors_are_put_into_words() -> None:
     assert reason(TimeoutError(), 10) == "no answer within 10 seconds"
-    assert reason(UnicodeError("label too long"), 1) == "no address is known of this host"
+    assert reason(UnicodeError("label too long"), 1) == "host name not found"
     assert reason(OSError("odd"), 1) == "odd"

@@ -556,4 +556,4 @@ def test_browse_runs_in_a_terminal(reachable: bool, places: Places, tmp_path: Pa
     assert program.wait(60) == (0 if reachable else 6)
     assert b"Traceback" not in sent
     if not reachable:
-        assert sent.count(b"nobody answers at") == 1
+        assert sent.count(b"cannot connect to") == 1

@@ -118,7 +118,7 @@ def test_damaged_and_redacted_sources_are_refused(database: str, run: Run, tmp_p
     changed.write_bytes(text.replace(b'"value": "eyJ', b'"value": "eyK', 1))
     redacted.write_bytes(text.replace(b'{"snapshot":', b'{"redacted": true, "snapshot":', 1))
     for file, code, words in (
-        (cut, 4, b"cut short"),
+        (cut, 4, b"truncated"),
         (changed, 4, b"values were changed"),
         (redacted, 7, b"secrets"),
     ):

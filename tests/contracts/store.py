@@ -313,7 +313,7 @@ class StoreContract(Fills):
             assert len(store.read(f"{root}/big").value) == 5 << 20
             return
         version = store.put(f"{root}/big", b"small", ABSENT)
-        with pytest.raises(GuardError, match="the server takes"):
+        with pytest.raises(GuardError, match="the server accepts"):
             store.put(f"{root}/big", bytes(store.max_value_size + 1), version)
         assert store.read(f"{root}/big").version == version
 

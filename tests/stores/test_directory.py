@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_every_value_intact(tree: Path) -> None:
 def test_writing_to_a_deleted_directory_is_an_error(tree: Path) -> None:
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
         tree.rmdir()
-        with pytest.raises(UnreachableError, match="cannot be locked: No such file"):
+        with pytest.raises(UnreachableError, match="cannot lock the directory: No such file"):
             store.put_many([("/a", b"x", ABSENT)])
 
 
@@ -194,7 +194,7 @@ def test_waiting_for_another_writer_times_out(tree: Path, monkeypatch: pytest.Mo
     other = os.open(tree, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
-        with pytest.raises(UnreachableError, match="another process has been writing"):
+        with pytest.raises(UnreachableError, match="another process has held the lock"):
             store.put("/a", b"x", ABSENT)
         os.close(other)
         assert store.put("/a", b"x", ABSENT) == content_version(b"x")

@@ -41,7 +41,7 @@ class TestOxiaStore(OxiaFixtures, StoreContract):
     keeps_parents = True
 
     def test_a_group_is_sent_in_one_request(self, store: Store, root: str) -> None:
-        assert store.sends_groups
+        assert store.batches_requests
         versions = put_all(store, [f"{root}/{at}" for at in range(300)])
         stale = f"{root}/5"
         store.put(stale, b"moved", versions[stale])

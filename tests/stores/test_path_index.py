@@ -29,7 +29,7 @@ def test_paths_are_in_the_order_of_their_code_points() -> None:
 def test_adding_a_path_twice_is_an_error() -> None:
     index = PathIndex("here")
     index.add("/a", 0)
-    with pytest.raises(DecodeError, match="/a for the second time"):
+    with pytest.raises(DecodeError, match="/a occurs twice"):
         index.add("/a", 1)
     assert index.start_of("/a") == 0
     index.close()
@@ -51,7 +51,7 @@ def test_a_full_disk_is_an_error_unless_the_index_fits_in_memory() -> None:
     with file_size_limit(1 << 16):
         for number in range(2000):
             small.add(f"/managed-ledgers/public/default/persistent/topic-{number}", number)
-        with pytest.raises(UnreachableError, match="here: its index cannot be kept in temporary files: "):
+        with pytest.raises(UnreachableError, match="here: cannot store its index in temporary files: "):
             for number in range(20_000):
                 large.add(f"/managed-ledgers/public/default/persistent/topic-{number}", number)
     assert small.start_of("/managed-ledgers/public/default/persistent/topic-7") == 7

@@ -384,7 +384,7 @@ def test_a_group_is_written_at_once(database: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(DatabaseWriter, "write", counted)
     with RocksdbStore(f"rocksdb:{database}", read_only=False) as store:
-        assert store.sends_groups
+        assert store.batches_requests
         assert store.put_many([(f"/new/{at}", b"x", ABSENT) for at in range(100)]) == [0] * 100
         twice = [("/new/1", b"1", 0), ("/new/2", b"2", 7), ("/new/1", b"3", 1), ("/new/1", b"4", 1)]
         assert store.put_many(twice) == [1, None, 2, None]

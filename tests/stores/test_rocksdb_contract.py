@@ -28,7 +28,7 @@ class TestRocksdbStore(StoreContract):
 
     def test_only_one_of_two_clients_wins(self, open_store: Opener, store: Store, root: str) -> None:
         """A database has a single writer, so the second client is refused."""
-        with pytest.raises(GuardError, match="open for writing already"):
+        with pytest.raises(GuardError, match="already has the database open for writing"):
             open_store()
         store.put(f"{root}/a", b"mine", ABSENT)
         assert store.read(f"{root}/a").value == b"mine"

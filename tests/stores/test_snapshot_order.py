@@ -84,13 +84,13 @@ def test_binary_search_gives_the_answers_of_an_index(
     write(file, paths)
     assert footer_of(file)["order"] == order
     with SnapshotStore(f"snapshot:{file}") as store:
-        assert store.finds_parts
+        assert store.is_indexed
         searched = answers(store, paths)
         assert searched[0][0].value is not None  # type: ignore[index]
     monkeypatch.undo()
     with SnapshotStore(f"snapshot:{file}") as store:
         monkeypatch.setattr(snapshot, "ordered_lines", lambda file, max_line: None)
-        assert not store.finds_parts
+        assert not store.is_indexed
         assert answers(store, paths) == searched
 
 
@@ -123,7 +123,7 @@ def test_a_changed_file_is_not_searched(tmp_path: Path, damage: Callable[[bytes]
     file = write(tmp_path / "file", some_paths(100))
     file.write_bytes(damage(file.read_bytes()))
     with SnapshotStore(f"snapshot:{file}") as store:
-        assert not store.finds_parts
+        assert not store.is_indexed
         with pytest.raises((AssertionError, DecodeError)):
             store.children("/")
 
@@ -134,7 +134,7 @@ def test_a_changed_compressed_file_is_not_searched(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     with SnapshotStore(f"snapshot:{file}") as store:
-        assert not store.finds_parts
+        assert not store.is_indexed
 
 
 @pytest.mark.parametrize("order", ["[]", "{}", "1", "null", '"random"'])
@@ -143,14 +143,14 @@ def test_an_unknown_order_is_ignored(tmp_path: Path, order: str) -> None:
     file.write_bytes(file.read_bytes().replace(b'"order": "code-points"', f'"order": {order}'.encode()))
     assert json.dumps(footer_of(file)["order"]) == order
     with SnapshotStore(f"snapshot:{file}") as store:
-        assert not store.finds_parts
+        assert not store.is_indexed
         assert store.children("/")
 
 
 def test_a_partial_snapshot_is_not_searched(tmp_path: Path) -> None:
     file = write(tmp_path / "file", some_paths(100))
     with SnapshotStore(f"snapshot:{file}?partial") as store:
-        assert not store.finds_parts
+        assert not store.is_indexed
         assert store.children("/")
 
 
@@ -158,7 +158,7 @@ def test_a_partial_snapshot_is_not_searched(tmp_path: Path) -> None:
 def test_unordered_values_are_indexed(file: Path, paths: list[str]) -> None:
     assert "order" not in footer_of(write(file, paths))
     with SnapshotStore(f"snapshot:{file}") as store:
-        assert not store.finds_parts
+        assert not store.is_indexed
 
 
 @pytest.mark.usefixtures("without_index")
@@ -174,6 +174,6 @@ def test_a_line_over_the_limit_is_an_error(tmp_path: Path) -> None:
     file = write(tmp_path / "file", some_paths(100))
     with (
         SnapshotStore(f"snapshot:{file}", max_line=3000) as store,
-        pytest.raises(DecodeError, match="over 3000 b"),
+        pytest.raises(DecodeError, match="more than 3000 b"),
     ):
         store.read("/zzz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ def in_time(call: Callable[[], object], *kinds: type[PulsarMetaError], seconds: 
 def test_a_closed_port_is_named(scheme: str) -> None:
     port = closed_port()
     text = in_time(lambda: open_store(f"{scheme}://127.0.0.1:{port}"), seconds=4)
-    assert text.endswith(f"nobody answers at 127.0.0.1:{port} (Connection refused)")
+    assert text.endswith(f"cannot connect to 127.0.0.1:{port}: Connection refused")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -47,8 +48,8 @@ def test_an_unknown_host_is_named(scheme: str) -> None:
     text = in_time(
         lambda: open_store(f"{scheme}://no-such-host.invalid:1,127.0.0.1:{closed_port()}"), seconds=8
     )
-    assert "no-such-host.invalid:1 (no address is known of this host)" in text
-    assert "(Connection refused)" in text
+    assert "no-such-host.invalid:1: host name not found" in text
+    assert ": Connection refused" in text
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -94,7 +95,7 @@ def test_nonsense_from_a_zookeeper_is_an_error(call: str, answer: bytes) -> None
 def test_too_few_answers_from_a_zookeeper_are_an_error() -> None:
     end = struct.pack(">i?i", -1, True, -1)
     text = ask_zookeeper(end, lambda store: store.read_many(["/a", "/b"]))
-    assert "asked for 2 nodes, the server answered with 0" in text
+    assert "expected 2 nodes in the server's answer, found 0" in text
 
 
 # ---- etcd
@@ -124,7 +125,7 @@ def range_of(*keys: str, more: bool = False) -> etcd.RangeResponse:
 
 def test_an_etcd_that_answers_another_key_is_an_error() -> None:
     text = ask_etcd(lambda _: range_of("/other"), lambda store: store.read("/a"))
-    assert "asked for /a, the server answered with another key" in text
+    assert "requested /a, but the server returned another key" in text
     ask_etcd(lambda _: range_of("/a", "/a"), lambda store: store.read("/a"))
     ask_etcd(lambda _: range_of("/other"), lambda store: list(store.scan("/a")))
 
@@ -134,10 +135,14 @@ def test_an_etcd_whose_pages_make_no_progress_is_an_error(call: Callable[[Store]
     def paged(response: etcd.RangeResponse) -> Callable[[etcd.RangeRequest], etcd.RangeResponse]:
         return lambda request: response if request.range_end else etcd.RangeResponse()
 
-    assert "says that there is more, and sends nothing" in ask_etcd(paged(range_of(more=True)), call)
-    assert "other keys than those asked for" in ask_etcd(paged(range_of("/a/b", more=True)), call)
-    assert "other keys than those asked for" in ask_etcd(paged(range_of("/a/c", "/a/b")), call)
-    assert "other keys than those asked for" in ask_etcd(paged(range_of("/z")), call)
+    assert "announced more keys, but returned none" in ask_etcd(paged(range_of(more=True)), call)
+    assert "the server returned keys that were not requested" in ask_etcd(
+        paged(range_of("/a/b", more=True)), call
+    )
+    assert "the server returned keys that were not requested" in ask_etcd(
+        paged(range_of("/a/c", "/a/b")), call
+    )
+    assert "the server returned keys that were not requested" in ask_etcd(paged(range_of("/z")), call)
 
 
 # ---- Oxia
@@ -182,7 +187,7 @@ READS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
 @pytest.mark.parametrize("name", READS)
 def test_a_wrong_answer_from_an_oxia_is_an_error(name: str) -> None:
     text = ask_oxia(lambda store: store.read("/a"), Read=READS[name])
-    assert "the server answered" in text
+    assert re.search("the server returned another key|answers from the server", text)
     ask_oxia(lambda store: store.read_many(["/a"]), Read=READS[name])
 
 
@@ -198,7 +203,7 @@ def test_an_oxia_that_repeats_a_key_is_an_error() -> None:
     absent = oxia.ReadResponse(gets=[record(None, oxia.KEY_NOT_FOUND)]).SerializeToString()
     calls: Calls = {"Read": lambda _: iter([absent]), "RangeScan": scan, "List": names}
     text = ask_oxia(lambda store: list(store.scan("/a")), DecodeError, **calls)
-    assert "other keys than those asked for" in text
+    assert "the server returned keys that were not requested" in text
     ask_oxia(lambda store: store.children("/a"), DecodeError, **calls)
 
 
@@ -227,7 +232,7 @@ def test_an_oxia_shard_that_disappears_is_an_error() -> None:
         port.append(number)
         with open_store(f"oxia://127.0.0.1:{number}?timeout=2") as store:
             text = in_time(lambda: list(store.scan("/")), UnreachableError)
-    assert "shard 1 is gone" in text
+    assert "shard 1 no longer exists" in text
 
 
 def test_an_oxia_write_without_an_answer_is_an_error() -> None:

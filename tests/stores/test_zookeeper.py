@@ -40,7 +40,7 @@ class TestZookeeperStore(ZookeeperFixtures, StoreContract):
     keeps_parents = True
 
     def test_a_group_is_sent_in_one_request(self, store: Store, root: str) -> None:
-        assert store.sends_groups
+        assert store.batches_requests
         versions = put_all(store, [f"{root}/{at}" for at in range(600)])
         stale = f"{root}/5"
         store.put(stale, b"moved", versions[stale])
@@ -193,7 +193,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
 
     def test_invalid_paths_are_usage_errors(self, open_store: Opener) -> None:
         with open_store() as store:
-            assert store.sends_groups
+            assert store.batches_requests
             with pytest.raises(UsageError):
                 store.read("/a/../b")
             with pytest.raises(UsageError):

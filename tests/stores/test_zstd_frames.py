@@ -35,7 +35,7 @@ def test_any_part_can_be_read(tmp_path: Path, checksum: bool) -> None:
 def test_frames_without_a_size_and_too_large_ones_are_refused(tmp_path: Path) -> None:
     compressor = zstandard.ZstdCompressor().compressobj()
     frame = compressor.compress(b"text") + compressor.flush()
-    with pytest.raises(DecodeError, match="does not say its size"):
+    with pytest.raises(DecodeError, match="does not record its size"):
         opened(tmp_path / "file", frame)
     with pytest.raises(DecodeError, match="too large"):
         opened(tmp_path / "file", zstandard.compress(bytes(2000)), largest=1999)

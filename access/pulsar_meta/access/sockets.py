@@ -1,4 +1,4 @@
-"""Sockets with one deadline per request, however slowly bytes arrive, and TLS settings."""
+"""Sockets with a deadline for each request, regardless of how slowly bytes arrive, and TLS settings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _endpoint_re = re.compile(r"\[?(?P<host>.*?)\]?:(?P<port>\d+)")
 
 
 class TimedSocket:
-    """A connection to `host:port`. Its methods raise OSError; TimeoutError once the time is over.
+    """A connection to `host:port`, with TLS if there is a `context`. All methods raise OSError.
 
-    The time of `seconds` runs for the connecting, with the TLS handshake where there is a `context`, and
-    anew from every `begin`.
+    Connecting, with the TLS handshake, may take `seconds`, and so may each request that starts with `begin`.
+    After that, methods raise TimeoutError.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TimedSocket:
             raise
 
     def begin(self) -> None:
-        """Let the time of a new request begin."""
+        """Restart the time limit for a new request."""
         self._deadline = time.monotonic() + self._seconds
 
     def send(self, data: bytes) -> None:
@@ -52,17 +52,17 @@ class TimedSocket:
         self._socket.sendall(data)
 
     def receive(self, most: int = PIECE) -> bytes:
-        """Return the next bytes, at most `most`; none where the other side closed the connection."""
+        """Return up to `most` bytes, or none if the other side has closed the connection."""
         self._socket.settimeout(self._left())
         return self._socket.recv(most)
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Can be called twice."""
         with suppress(OSError):
             self._socket.close()
 
     def _connected(self, host: str, port: int) -> socket.socket:
-        """Return a connection to the first of the host's addresses that takes one."""
+        """Connect to the first of the host's addresses that accepts a connection."""
         failure: OSError = TimeoutError()
         for address in _addresses(host, port, self._left()):
             try:
@@ -101,25 +101,25 @@ class TimedSocket:
 
 
 def no_answer(seconds: float) -> str:
-    """Return the words for a server that did not answer in time."""
+    """Return the message for a server that did not answer in time."""
     return f"no answer within {seconds:g} second{'' if seconds == 1 else 's'}"
 
 
 def reason(error: Exception, seconds: float) -> str:
-    """Return in a few words why a connection failed; `seconds` is how long was waited."""
+    """Return a short reason for a failed connection. `seconds` is the time limit."""
     if isinstance(error, TimeoutError):
         return no_answer(seconds)
     if isinstance(error, socket.gaierror | UnicodeError):
-        return "no address is known of this host"
+        return "host name not found"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}"
+        return f"the certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or error}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def _addresses(host: str, port: int, seconds: float) -> list[tuple[str, int]]:
-    """Return the addresses of a host; a resolver that does not answer in time is left alone."""
+    """Resolve a host. Raises TimeoutError if the resolver does not answer in time."""
     found: list[list[tuple[str, int]] | Exception] = []
 
     def resolve() -> None:
@@ -129,7 +129,7 @@ def _addresses(host: str, port: int, seconds: float) -> list[tuple[str, int]]:
         except (OSError, UnicodeError) as error:
             found.append(error)
 
-    # getaddrinfo takes no time limit, and asks a dead resolver for half a minute.
+    # getaddrinfo has no time limit, and waits half a minute for a dead resolver.
     thread = Thread(target=resolve, daemon=True)
     thread.start()
     thread.join(seconds)
@@ -140,24 +140,24 @@ def _addresses(host: str, port: int, seconds: float) -> list[tuple[str, int]]:
     return found[0]
 
 
-def nobody_listens(endpoints: Sequence[str], seconds: float) -> str | None:
-    """Return why none of the servers `HOST:PORT` takes a connection, None where one does."""
-    reasons = []
+def connection_problem(endpoints: Sequence[str], seconds: float) -> str | None:
+    """Return why no server (`HOST:PORT`) accepts a connection, or None if one does."""
+    problems = []
     for at, endpoint in enumerate(endpoints):
         share = seconds / (len(endpoints) - at)
         begun = time.monotonic()
-        why = _refused(endpoint, max(share, 0.05))
+        why = _try_connect(endpoint, max(share, 0.05))
         if why is None:
             return None
-        reasons.append(f"{endpoint} ({why})")
+        problems.append(f"{endpoint}: {why}")
         seconds -= time.monotonic() - begun
-    return f"nobody answers at {', '.join(reasons)}"
+    return f"cannot connect to {', '.join(problems)}"
 
 
-def _refused(endpoint: str, seconds: float) -> str | None:
+def _try_connect(endpoint: str, seconds: float) -> str | None:
     match = _endpoint_re.fullmatch(endpoint)
     if match is None:
-        return "not HOST:PORT"
+        return "expected HOST:PORT"
     try:
         TimedSocket(match["host"], int(match["port"]), seconds=seconds).close()
     except (OSError, UnicodeError) as error:
@@ -167,7 +167,7 @@ def _refused(endpoint: str, seconds: float) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Whom to trust and who we are. `insecure` takes any certificate; `check_hostname` is on by default."""
+    """Trusted and own certificates. `insecure` accepts any certificate of the server."""
 
     trust_certs: Path | None = None
     certificate: Path | None = None
@@ -176,14 +176,14 @@ class TlsSettings:
     check_hostname: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context; UsageError where a file cannot be read or is no certificate."""
+        """Return the TLS context. Raises UsageError if a file is unreadable or not a certificate."""
         try:
             context = ssl.create_default_context(cafile=self.trust_certs)
             if self.certificate:
                 context.load_cert_chain(self.certificate, self.key)
         except OSError as error:
-            named = ", ".join(str(path) for path in (self.trust_certs, self.certificate, self.key) if path)
-            raise UsageError(f"cannot use it for TLS: {error}", source=named) from error
+            files = ", ".join(str(path) for path in (self.trust_certs, self.certificate, self.key) if path)
+            raise UsageError(f"cannot load the certificates: {error}", source=files) from error
         if self.insecure or not self.check_hostname:
             context.check_hostname = False
         if self.insecure:

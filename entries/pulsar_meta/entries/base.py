@@ -63,7 +63,7 @@ class EntrySource(Protocol):
         ...
 
     @property
-    def behind(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether it is read as of its opening, and was written since: disks of bookies that run."""
         ...
 
@@ -208,7 +208,7 @@ class BaseSource(Closing):
         raise NotImplementedError
 
     @property
-    def behind(self) -> bool:
+    def is_stale(self) -> bool:
         """No: it does not change, or what it has is asked for each time."""
         return False
 

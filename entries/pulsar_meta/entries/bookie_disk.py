@@ -52,7 +52,7 @@ class LocatedEntries(BaseSource):
         self.faults: list[DecodeError] = []
 
     @property
-    def behind(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether the bookie has written since it was opened."""
         return self.stamps.changed
 

@@ -69,9 +69,9 @@ class JoinedEntries(Closing):
         return next((one for source in self.sources if (one := source.index_fault) is not None), None)
 
     @property
-    def behind(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether one of the sources is."""
-        return any(source.behind for source in self.sources)
+        return any(source.is_stale for source in self.sources)
 
     @property
     def sees_open_ledgers(self) -> bool:

@@ -1,1 +1,1 @@
-"""Metadata stores behind one small protocol (`base.Store`), opened by URL (`registry.open_store`)."""
+"""Metadata stores. All implement `base.Store`, and `registry.open_store` opens one by its URL."""

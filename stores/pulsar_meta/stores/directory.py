@@ -1,7 +1,8 @@
-"""`dir:PATH`: a directory tree as a store, for copies that are looked at with ordinary tools.
+"""`dir:PATH`: a directory tree as a store, for copies that you want to read with ordinary tools.
 
-The value of `/a/b` is the file `a/b/.value`. A version is made from the content, so it changes whenever
-the value does. Symbolic links are never followed; writers keep each other out with a lock on the root.
+The value of `/a/b` is the file `a/b/.value`. The version is derived from the content, so it changes whenever
+the value does. Symbolic links are never followed. Writers lock the root directory, so only one writes at a
+time.
 """
 
 from __future__ import annotations
@@ -19,29 +20,43 @@ from stat import S_ISREG
 from typing import IO, Final
 
 from pulsar_meta.access.urls import split_scheme
-from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, behind, checked, joined, prefixed
+from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.stores.base import (
+    ABSENT,
+    Store,
+    Versioned,
+    Write,
+    child_path,
+    conflict,
+    roots_after,
+    split_prefix,
+    valid_path,
+)
 
 VALUE = ".value"
 UNFINISHED = ".value.new"
-# So many files are on their way to the disk at once.
+# The number of files that are written in parallel.
 AT_ONCE: Final = 8
 LOCK_SECONDS: Final = 60.0
 
 
 def content_version(value: bytes) -> int:
-    """Return the version of `value`: 63 bits of its SHA-256."""
+    """Derive the version of `value` from 63 bits of its SHA-256."""
     return int.from_bytes(hashlib.sha256(value).digest()[:8], "big") >> 1
 
 
-class DirectoryStore(BaseStore):
-    """Values as files below one directory."""
+class DirectoryStore(Store):
+    """A store that keeps its values in files below one directory."""
 
-    # A group is decided while the one before waits for the disk.
-    sends_groups = True
+    # While one group of writes waits for the disk, the caller can decide about the next.
+    batches_requests = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
-        """Open the directory; for writing it is made where it is not there."""
+        """Open the directory. If it is opened for writing, it is created when it doesn't exist.
+
+        Raises NotFoundError if a directory opened for reading doesn't exist, UnreachableError if it can't be
+        created.
+        """
         self.url = url
         self.writable = not read_only
         self.root = Path(split_scheme(url)[1]).absolute()
@@ -49,24 +64,24 @@ class DirectoryStore(BaseStore):
             if self.writable:
                 self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UnreachableError(f"cannot be made: {error.strerror}", source=url) from error
+            raise UnreachableError(f"cannot create the directory: {error.strerror}", source=url) from error
         if not self.root.is_dir():
             raise NotFoundError("no such directory", source=url)
 
     def read(self, path: str) -> Versioned:
-        """Return the value at `path`; NotFoundError where there is none."""
+        """Return the value at `path`. Raises NotFoundError if there is no value."""
         held = self._read(path, self._directory(path) / VALUE)
         if held is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
         return held
 
     def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children of `path`."""
+        """List the sorted names of the children of `path`."""
         return self._names(self._directory(path))
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix`, parents first, siblings by name."""
-        paths = [prefixed(prefix)[0]] if after is None else behind(self.children, prefix, after)
+        paths = [split_prefix(prefix)[0]] if after is None else roots_after(self.children, prefix, after)
         pending = [(path, str(self._directory(path))) for path in paths][::-1]
         while pending:
             path, directory = pending.pop()
@@ -74,20 +89,20 @@ class DirectoryStore(BaseStore):
             if held is not None:
                 yield held
             for name in reversed(self._names(directory)):
-                # What is listed is no symbolic link.
-                pending.append((self._checked(joined(path, name)), f"{directory}/{name}"))
+                # `_names` never lists symbolic links.
+                pending.append((self._checked(child_path(path, name)), f"{directory}/{name}"))
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Write if the content is still that of `expected` and return the new version."""
+        """Write if the content is still that of version `expected`, and return the new version."""
         (version,) = self.put_many([(path, value, expected)])
         if version is None:
-            raise _moved(path, self.url)
+            raise conflict(path, self.url)
         return version
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
-        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict.
+        """Write each (path, value, expected) as `put` does. Returns new versions, with None for conflicts.
 
-        Some are on their way to the disk at once: one turn of its journal carries them all.
+        Files are synced in parallel, so that one commit of the file system's journal covers several of them.
         """
         for path, value, _ in writes:
             self.check_write(path, value)
@@ -99,13 +114,13 @@ class DirectoryStore(BaseStore):
             return list(pool.map(lambda write: self._swap(*write), writes))
 
     def delete(self, path: str, expected: int) -> None:
-        """Delete if the content is still that of `expected`; directories that become empty go too."""
+        """Delete if the content is still that of `expected`, and remove directories that become empty."""
         self.check_write(path)
         directory = self._directory(path)
         self.read(path)
         with self._locked(), self._reached(path):
             if not self._holds(path, expected):
-                raise _moved(path, self.url)
+                raise conflict(path, self.url)
             (directory / VALUE).unlink()
             _sync(directory)
             while directory != self.root and not any(directory.iterdir()):
@@ -113,7 +128,7 @@ class DirectoryStore(BaseStore):
                 directory = directory.parent
 
     def close(self) -> None:
-        """Keep everything: no file stays open."""
+        """Do nothing, because no file stays open."""
 
     def _directory(self, path: str) -> Path:
         if path == "/":
@@ -126,8 +141,8 @@ class DirectoryStore(BaseStore):
         return Path(place)
 
     def _checked(self, path: str) -> str:
-        if {VALUE, UNFINISHED} & set(checked(path).split("/")):
-            raise UsageError(f"{path!r}: a directory store cannot hold that name", source=self.url)
+        if {VALUE, UNFINISHED} & set(valid_path(path).split("/")):
+            raise UsageError(f"invalid path {path!r}: a directory store reserves that name", source=self.url)
         return path
 
     def _names(self, directory: str | Path) -> list[str]:
@@ -163,10 +178,11 @@ class DirectoryStore(BaseStore):
                 held.callback(os.close, root)
                 _lock(root)
             except BlockingIOError as error:
-                text = f"another process has been writing for {LOCK_SECONDS:.0f} seconds"
+                text = f"another process has held the lock for {LOCK_SECONDS:.0f} seconds"
                 raise UnreachableError(text, source=self.url) from error
             except OSError as error:
-                raise UnreachableError(f"cannot be locked: {error.strerror}", source=self.url) from error
+                text = f"cannot lock the directory: {error.strerror}"
+                raise UnreachableError(text, source=self.url) from error
             yield
 
     @contextmanager
@@ -181,7 +197,7 @@ class DirectoryStore(BaseStore):
         return (ABSENT if held is None else held.version) == expected
 
     def _swap(self, path: str, value: bytes, expected: int) -> int | None:
-        """Replace a value, whole or not at all; returns its version when that is on the disk, or None."""
+        """Replace a value atomically. Returns its version once it is on disk, or None for a conflict."""
         if not self._holds(path, expected):
             return None
         place = f"{self.root}{path}".removesuffix("/")
@@ -197,7 +213,7 @@ class DirectoryStore(BaseStore):
 
 
 def _made(file: str) -> IO[bytes]:
-    """Create a file; one that a killed writer left goes."""
+    """Create a file, after removing one that a killed writer left."""
     try:
         return open(file, "xb")
     except FileNotFoundError:
@@ -217,12 +233,8 @@ def _removed_on_failure(file: str) -> Iterator[None]:
         raise
 
 
-def _moved(path: str, source: str) -> ConflictError:
-    return ConflictError(f"{path}: changed since it was read", source=source)
-
-
 def _groups(writes: Sequence[Write]) -> Iterator[Collection[Write]]:
-    """Yield the writes in groups that have no path twice."""
+    """Yield the writes in groups without repeated paths."""
     group: dict[str, Write] = {}
     for write in writes:
         if write[0] in group:
@@ -233,7 +245,7 @@ def _groups(writes: Sequence[Write]) -> Iterator[Collection[Write]]:
 
 
 def _lock(root: int) -> None:
-    """Keep other writers out; BlockingIOError where one stays for too long."""
+    """Lock out other writers. Raises BlockingIOError if one keeps the lock for too long."""
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:

@@ -1,12 +1,13 @@
 """`etcd://HOST:PORT[,…]`, and `etcds://…` over TLS: a live etcd, over its gRPC API.
 
-Options besides the common ones (`access.urls`): `max_request_bytes=BYTES` where the server's limit is not
-the default; `revision=N` for the store as it was then, as far back as etcd was not compacted. `auth` holds
-user:password. A version is the key's mod_revision, which is never used twice, unlike the per-key version
-that starts again when a key is deleted and created (Pulsar counts that one).
+Options in addition to the common ones (`access.urls`): `max_request_bytes=BYTES` if the server doesn't use
+the default limit, and `revision=N` to read the store as of an earlier revision that etcd has not compacted.
+`auth` refers to user:password. A version is the key's mod_revision, which is never reused. Pulsar compares
+the per-key version instead, which restarts when a key is deleted and created again.
 
-Why gRPC and no client library: the libraries are dead, know no TLS, or go through the JSON gateway; against
-the one that is kept (etcd3gw) this scans 4.2 and writes 2.7 times as many values of 400 bytes a second.
+This module uses gRPC directly because the client libraries are unmaintained, lack TLS, or use the JSON
+gateway. Compared with the maintained one (etcd3gw), it scans 4.2 times and writes 2.7 times as many values of
+400 bytes per second.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.proto import Etcd_pb2 as api
 from pulsar_meta.stores import etcd_requests
-from pulsar_meta.stores.base import ABSENT, BaseStore, Change, Deletion, Versioned, Write, prefixed
+from pulsar_meta.stores.base import ABSENT, Change, Deletion, Store, Versioned, Write, conflict, split_prefix
 from pulsar_meta.stores.etcd_requests import OPERATIONS, TOO_MANY, Changes, CompactedError, Compared, Reach
 from pulsar_meta.stores.grpc_client import GrpcClient, TooLargeError
 
-# etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
+# etcd's default for --max-request-bytes. A compare-and-set request has the key twice, and a few numbers.
 MAX_REQUEST_BYTES: Final = 3 << 19
 REQUEST_OVERHEAD: Final = 256
 NAMES_PAGE: Final = 512
 MIN_PAGE: Final = 16
 MAX_PAGE: Final = 4096
 PAGE_BYTES: Final = 4 << 20
-# Numbers that are passed over at once.
+# The number of writes in flight while a counter is advanced.
 AT_ONCE: Final = 512
 AFTER_SLASH: Final = b"0"
 RANGE: Final = "/etcdserverpb.KV/Range"
@@ -48,31 +49,36 @@ TXN: Final = "/etcdserverpb.KV/Txn"
 AUTHENTICATE: Final = "/etcdserverpb.Auth/Authenticate"
 
 
-class EtcdStore(BaseStore):
-    """Values under keys that are paths."""
+class EtcdStore(Store):
+    """Values in etcd, whose keys are the paths."""
 
     networked = True
     counts_sequences = True
-    scans_one_moment = True
-    sends_groups = True
-    lists_groups = True
-    finds_parts = True
+    has_consistent_scans = True
+    batches_requests = True
+    batches_listings = True
+    is_indexed = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
-        """Connect; UnreachableError where no server answers in time or the password is refused."""
+        """Connect to the servers.
+
+        Raises UnreachableError if no server answers in time or the password is wrong.
+        """
         parsed = ServerUrl.parse(url, default_port=2379, options=("max_request_bytes", "revision"))
         self.url = parsed.url
         if parsed.path:
-            raise UsageError("etcd has no chroot: only options follow the servers", source=self.url)
+            raise UsageError("etcd has no chroot; remove the path after the servers", source=self.url)
         parsed.check_tls(used=parsed.scheme == "etcds", how="etcds://")
         self.writable = not read_only
         self._revision = _revision(parsed)
         if self._revision and self.writable:
-            raise GuardError("the past is only read: leave revision out to write", source=self.url)
+            raise GuardError(
+                "refusing to write to an earlier revision; remove revision from the URL", source=self.url
+            )
         self._max_request = int(parsed.number("max_request_bytes", MAX_REQUEST_BYTES))
         self.max_value_size = self._max_request - REQUEST_OVERHEAD
         self._client = GrpcClient(parsed, tls=parsed.scheme == "etcds")
-        # As many as the server is known to take in a request.
+        # The largest number of operations that the server has accepted in one request so far.
         self._operations = 0
         try:
             secret = parsed.secret()
@@ -85,28 +91,28 @@ class EtcdStore(BaseStore):
             raise
 
     def read(self, path: str) -> Versioned:
-        """Return the value at `path`; NotFoundError where there is none."""
-        found = self._one(path)
+        """Return the value at `path`. Raises NotFoundError if there is no value."""
+        found = self._get(path)
         if found is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
         return found
 
     def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children of `path`."""
+        """List the sorted names of the children of `path`."""
         return self._names(path, self._page(*_below(path), NAMES_PAGE, keys_only=True))
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """Return what `children` does for each path; some dozen a request."""
-        found: list[list[str]] = []
+        """List the children of each path as `children` does, with up to OPERATIONS paths per request."""
+        listings: list[list[str]] = []
         for at in range(0, len(paths), OPERATIONS):
-            some = paths[at : at + OPERATIONS]
-            found += [self._names(*one) for one in zip(some, self._first_names(some), strict=True)]
-        return found
+            group = paths[at : at + OPERATIONS]
+            listings += map(self._names, group, self._first_names(group))
+        return listings
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
-        """Yield every value at and below `prefix`, by the bytes of their paths, all of one revision."""
-        bare, below = (part.encode() for part in prefixed(prefix))
-        if after is None and bare != below and (own := self._one(bare.decode())) is not None:
+        """Yield every value at and below `prefix`, sorted by the bytes of their paths, as of one revision."""
+        bare, below = (part.encode() for part in split_prefix(prefix))
+        if after is None and bare != below and (own := self._get(bare.decode())) is not None:
             yield own
         start = below if after is None else max(below, after.encode() + b"\0")
         limit, revision = MIN_PAGE, self._revision
@@ -120,10 +126,10 @@ class EtcdStore(BaseStore):
                 limit = max(1, limit // 16)
                 continue
             size = 1
-            for held in page.kvs:
-                found = self._versioned(held)
-                size += len(found.path) + len(found.value)
-                yield found
+            for pair in page.kvs:
+                value = self._versioned(pair)
+                size += len(value.path) + len(value.value)
+                yield value
             revision = revision or page.header.revision
             if page.more:
                 start = page.kvs[-1].key + b"\0"
@@ -133,11 +139,11 @@ class EtcdStore(BaseStore):
             else:
                 start = reach.end
                 reach.widen()
-            # As many as fit into about PAGE_BYTES, seen from this page: its ByteSize() would encode it anew.
+            # Aim for about PAGE_BYTES, estimated from this page, because ByteSize() would encode it again.
             limit = max(MIN_PAGE, min(MAX_PAGE, limit * PAGE_BYTES // size))
 
     def history(self, path: str) -> Iterator[Change]:
-        """Yield every change that etcd has not compacted; it knows neither times nor who wrote."""
+        """Yield every change that etcd has not compacted. etcd records neither times nor writers."""
         key, first = path.encode(), 1
         now = self._range(key)
         last = self._revision or now.header.revision
@@ -148,7 +154,7 @@ class EtcdStore(BaseStore):
                 events = Changes(key, first, last, newest, self.url).read(self._client)
                 break
             except CompactedError as error:
-                # The oldest revision that is there, and from then on what changed.
+                # Start with the value at the oldest revision that is left.
                 found = self._range(key, revision=error.revision).kvs
                 known = self._versioned(found[0]) if found else None
                 first = error.revision + 1
@@ -159,21 +165,22 @@ class EtcdStore(BaseStore):
             yield Change(event.kv.mod_revision, None, None, None if gone else self._versioned(event.kv))
 
     def as_of_now(self) -> Self:
-        """Return a view that reads at the newest revision there is."""
+        """Return a view of the store as of the newest revision."""
         view = copy(self)
         view._revision = self._revision or self._range(b"/", limit=1).header.revision
         view.writable = False
         return view
 
     def next_sequence(self, parent: str) -> int | None:
-        """Return how often the parent was written, which Pulsar does for each number."""
+        """Return how often the parent was written, because Pulsar writes it once per number."""
         found = self._range(parent.encode()).kvs
         return found[0].version if found else None
 
     def advance_sequence(self, parent: str, floor: int) -> int:
-        """Write the parent as it is until it was written often enough: etcd has no other way to count on.
+        """Rewrite the parent unchanged until its write count is at least `floor`.
 
-        A key is in a request once only, so each number is a request; many are under way at once.
+        etcd can't set the count, and accepts a key only once per request, so each number takes a request. Up
+        to AT_ONCE of them are in flight.
         """
         self.check_write(parent)
         while True:
@@ -188,7 +195,7 @@ class EtcdStore(BaseStore):
                 self._client.write_all(TXN, touches, api.TxnResponse)
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Write if the mod_revision is still `expected` and return the new one; the key's lease stays."""
+        """Write if the mod_revision is still `expected`, and return the new one. Keeps the key's lease."""
         self.check_write(path, value)
         return self._compare_and(self._written(path, value, expected))
 
@@ -199,33 +206,33 @@ class EtcdStore(BaseStore):
         self._compare_and(self._deleted(path, expected))
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """Return the values at `paths` in their order, None where there is none; some dozen a request."""
-        found: list[Versioned | None] = []
+        """Read the values at `paths`, in the same order, with None for a path without a value."""
+        values: list[Versioned | None] = []
         for at in range(0, len(paths), OPERATIONS):
-            found += self._read_group(paths[at : at + OPERATIONS])
-        return found
+            values += self._read_group(paths[at : at + OPERATIONS])
+        return values
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
-        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict."""
+        """Write each (path, value, expected) as `put` does. Returns new versions, with None for conflicts."""
         for path, value, _ in writes:
             self.check_write(path, value)
         return self._each_compared([self._written(*write) for write in writes])
 
     def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
-        """Make each (path, expected) as `delete` does; return which were made."""
+        """Delete each (path, expected) as `delete` does. Returns True for those that succeeded."""
         for path, _ in deletions:
             self.check_write(path)
-        # Revisions begin at 1: a comparison with less would hold for a key that is not there.
-        asked = [self._deleted(path, expected) for path, expected in deletions if expected > 0]
-        done = iter(self._each_compared(asked))
-        return [expected > 0 and next(done) is not None for _, expected in deletions]
+        # Revisions begin at 1. A comparison with 0 would succeed for a missing key.
+        operations = [self._deleted(path, expected) for path, expected in deletions if expected > 0]
+        revisions = iter(self._each_compared(operations))
+        return [expected > 0 and next(revisions) is not None for _, expected in deletions]
 
     def check_write(self, path: str, value: bytes = b"") -> None:
-        """Raise GuardError also for what is over the limit together with its path."""
+        """Raise GuardError also if the value and its path together exceed the limit."""
         super().check_write(path, value)
         size = _size(path, value)
         if size > self._max_request:
-            text = f"{path}: a request of {size} bytes, the server takes {self._max_request}"
+            text = f"{path}: a request of {size} bytes, the server accepts {self._max_request}"
             raise GuardError(text, source=self.url)
 
     def close(self) -> None:
@@ -252,34 +259,38 @@ class EtcdStore(BaseStore):
             key=key, range_end=end, limit=limit, keys_only=keys_only, revision=revision or self._revision
         )
 
-    def _one(self, path: str) -> Versioned | None:
+    def _get(self, path: str) -> Versioned | None:
         return self._only(path, self._range(path.encode()).kvs)
 
-    def _only(self, path: str, found: Sequence[api.KeyValue]) -> Versioned | None:
-        if any(one.key != path.encode() for one in found) or len(found) > 1:
-            raise DecodeError(f"asked for {path}, the server answered with another key", source=self.url)
-        return self._versioned(found[0]) if found else None
+    def _only(self, path: str, pairs: Sequence[api.KeyValue]) -> Versioned | None:
+        """Return the value of the only pair, or None. Raises DecodeError if it isn't that of `path`."""
+        if any(pair.key != path.encode() for pair in pairs) or len(pairs) > 1:
+            raise DecodeError(f"requested {path}, but the server returned another key", source=self.url)
+        return self._versioned(pairs[0]) if pairs else None
 
     def _first_names(self, paths: Sequence[str]) -> list[api.RangeResponse]:
-        """Return a first page of keys below each path."""
+        """Return the first page of keys below each path."""
         ranges = [_below(path) for path in paths]
-        requests = [self._request(*one, limit=NAMES_PAGE, keys_only=True) for one in ranges]
+        requests = [self._request(*bounds, limit=NAMES_PAGE, keys_only=True) for bounds in ranges]
         try:
             answer = self._client.read(TXN, etcd_requests.read(requests), api.TxnResponse)
         except UnreachableError as error:
             if TOO_MANY not in error.message and not isinstance(error, TooLargeError):
                 raise
-            return [self._page(*one, NAMES_PAGE, keys_only=True) for one in ranges]
+            return [self._page(*bounds, NAMES_PAGE, keys_only=True) for bounds in ranges]
         self._check_count(answer, len(paths))
-        pages = [one.response_range for one in answer.responses]
-        return [self._checked(page, *one) for page, one in zip(pages, ranges, strict=True)]
+        pages = [response.response_range for response in answer.responses]
+        return [self._checked(page, *bounds) for page, bounds in zip(pages, ranges, strict=True)]
 
     def _names(self, path: str, page: api.RangeResponse) -> list[str]:
-        """Return the names in the keys below `path`; each page jumps over the subtree of the last one's."""
+        """Return the sorted names of the children of `path`, given the first page of keys below it.
+
+        Each further page skips the subtree of the last child on the page before.
+        """
         below, end = _below(path)
         names: set[str] = set()
         while True:
-            keys = [found.key[len(below) :].partition(b"/") for found in page.kvs]
+            keys = [pair.key[len(below) :].partition(b"/") for pair in page.kvs]
             names.update(self._text(name) for name, _, _ in keys)
             if not page.more:
                 return sorted(names)
@@ -290,17 +301,17 @@ class EtcdStore(BaseStore):
     def _page(
         self, start: bytes, end: bytes, limit: int, *, keys_only: bool = False, revision: int = 0
     ) -> api.RangeResponse:
-        """Return the next keys of [start, end)."""
+        """Return up to `limit` keys in [start, end)."""
         page = self._range(start, end, limit=limit, keys_only=keys_only, revision=revision)
         return self._checked(page, start, end)
 
     def _checked(self, page: api.RangeResponse, start: bytes, end: bytes) -> api.RangeResponse:
-        """Return a page; DecodeError for other keys than [start, end), and for none where there are more."""
-        keys = [found.key for found in page.kvs]
+        """Return `page`. Raises DecodeError if its keys are unordered, outside [start, end) or missing."""
+        keys = [pair.key for pair in page.kvs]
         if any(not start <= key < end for key in keys) or any(a >= b for a, b in pairwise(keys)):
-            raise DecodeError("the server answered with other keys than those asked for", source=self.url)
+            raise DecodeError("the server returned keys that were not requested", source=self.url)
         if page.more and not keys:
-            raise DecodeError("the server says that there is more, and sends nothing", source=self.url)
+            raise DecodeError("the server announced more keys, but returned none", source=self.url)
         return page
 
     def _written(self, path: str, value: bytes, expected: int) -> Compared:
@@ -309,21 +320,22 @@ class EtcdStore(BaseStore):
     def _deleted(self, path: str, expected: int) -> Compared:
         return etcd_requests.deleted(path, expected, _size(path, b""))
 
-    def _compare_and(self, one: Compared) -> int:
-        answer = self._client.write(TXN, one.request(), api.TxnResponse)
+    def _compare_and(self, operation: Compared) -> int:
+        answer = self._client.write(TXN, operation.request(), api.TxnResponse)
         if not answer.succeeded:
-            raise ConflictError(f"{one.path}: changed since it was read", source=self.url)
+            raise conflict(operation.path, self.url)
         return answer.header.revision
 
     def _each_compared(self, operations: Sequence[Compared]) -> list[int | None]:
-        """Return the revision of each operation, None where the comparison did not hold."""
+        """Return the revision after each operation, with None if its comparison failed."""
         groups = list(etcd_requests.split(operations, self._max_request))
-        once = len({one.path for one in operations}) == len(operations)
+        unique = len({operation.path for operation in operations}) == len(operations)
         done: list[int | None] = []
-        # One by one where their order counts, and until the server has taken one that is as large.
-        while groups and not (once and max(map(len, groups)) <= self._operations):
+        # Send groups one by one if a path is repeated, and until the server has accepted a group of this
+        # size.
+        while groups and not (unique and max(map(len, groups)) <= self._operations):
             done += self._group_compared(groups.pop(0))
-        requests = [*map(etcd_requests.all_or_none, groups)]
+        requests = [etcd_requests.all_or_none(group) for group in groups]
         for group, answer in zip(groups, self._client.write_all(TXN, requests, api.TxnResponse), strict=True):
             if answer.succeeded:
                 self._check_count(answer, len(group))
@@ -334,17 +346,19 @@ class EtcdStore(BaseStore):
 
     def _group_compared(self, group: Sequence[Compared]) -> list[int | None]:
         try:
-            answer = self._client.write(TXN, etcd_requests.each_by_itself(group), api.TxnResponse)
+            answer = self._client.write(TXN, etcd_requests.independently(group), api.TxnResponse)
         except UnreachableError as error:
             if TOO_MANY not in error.message or len(group) == 1:
                 raise
-            # Nothing of it was done: this server's --max-txn-ops is a low one.
+            # The server did nothing, because its --max-txn-ops is lower than the default.
             half = len(group) // 2
             return self._group_compared(group[:half]) + self._group_compared(group[half:])
         self._check_count(answer, len(group))
         self._operations = max(self._operations, len(group))
-        made = [one.response_txn.succeeded for one in answer.responses]
-        return [answer.header.revision if succeeded else None for succeeded in made]
+        return [
+            answer.header.revision if response.response_txn.succeeded else None
+            for response in answer.responses
+        ]
 
     def _read_group(self, paths: Sequence[str]) -> list[Versioned | None]:
         requests = [self._request(path.encode()) for path in paths]
@@ -353,20 +367,20 @@ class EtcdStore(BaseStore):
         except UnreachableError as error:
             if TOO_MANY not in error.message and not isinstance(error, TooLargeError):
                 raise
-            return [self._read_if_there(path) for path in paths]
+            return [self._read_or_none(path) for path in paths]
         self._check_count(answer, len(paths))
         return [
-            self._only(path, one.response_range.kvs)
-            for path, one in zip(paths, answer.responses, strict=True)
+            self._only(path, response.response_range.kvs)
+            for path, response in zip(paths, answer.responses, strict=True)
         ]
 
-    def _check_count(self, answer: api.TxnResponse, wanted: int) -> None:
-        found = len(answer.responses)
-        if found != wanted:
-            raise DecodeError(f"asked {wanted} questions, the server answered {found}", source=self.url)
+    def _check_count(self, answer: api.TxnResponse, expected: int) -> None:
+        count = len(answer.responses)
+        if count != expected:
+            raise DecodeError(f"expected {expected} answers from the server, found {count}", source=self.url)
 
-    def _versioned(self, found: api.KeyValue) -> Versioned:
-        return Versioned(self._text(found.key), found.value, found.mod_revision, ephemeral=found.lease != 0)
+    def _versioned(self, pair: api.KeyValue) -> Versioned:
+        return Versioned(self._text(pair.key), pair.value, pair.mod_revision, ephemeral=pair.lease != 0)
 
     def _text(self, key: bytes) -> str:
         try:
@@ -376,8 +390,8 @@ class EtcdStore(BaseStore):
 
 
 def _below(path: str) -> tuple[bytes, bytes]:
-    """Return the range of the keys below `path`."""
-    below = prefixed(path)[1].encode()
+    """Return the first key below `path`, and the first key after those below it."""
+    below = split_prefix(path)[1].encode()
     return below, below[:-1] + AFTER_SLASH
 
 
@@ -385,16 +399,16 @@ def _size(path: str, value: bytes) -> int:
     return len(value) + 2 * len(path.encode()) + REQUEST_OVERHEAD
 
 
-def _touch(held: api.KeyValue) -> api.TxnRequest:
-    """Return what writes a key as it is then, as long as it was not deleted."""
-    same = api.Compare(key=held.key, target=api.Compare.CREATE, create_revision=held.create_revision)
-    put = api.PutRequest(key=held.key, ignore_value=True, ignore_lease=True)
+def _touch(pair: api.KeyValue) -> api.TxnRequest:
+    """Return a request that rewrites a key unchanged unless it has been deleted."""
+    same = api.Compare(key=pair.key, target=api.Compare.CREATE, create_revision=pair.create_revision)
+    put = api.PutRequest(key=pair.key, ignore_value=True, ignore_lease=True)
     return api.TxnRequest(compare=[same], success=[api.RequestOp(request_put=put)])
 
 
 def _revision(url: ServerUrl) -> int:
-    """Return the revision that a URL names, 0 for the newest."""
+    """Return the revision in a URL, or 0 for the newest."""
     text = url.options.get("revision", "0")
     if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
-        raise UsageError(f"revision={text}: expected the number of a revision", source=url.url)
+        raise UsageError(f"invalid revision={text}: expected a number", source=url.url)
     return int(text)

@@ -1,7 +1,7 @@
-"""Calls over gRPC with an end in sight: reads go on to the next server, writes are sent once.
+"""gRPC calls with a time limit. Reads are retried on other servers, writes are sent once.
 
-No generated stubs: a call is its method's name and the class of its answer. Retries of gRPC's own are off,
-since a write must not be sent twice.
+There are no generated stubs. A call names its method and the class of its answer. gRPC's retries are off,
+because a write must not be sent twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Event, RLock
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
-from pulsar_meta.access.sockets import no_answer, nobody_listens
+from pulsar_meta.access.sockets import connection_problem, no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 0.1
 NUDGE: Final = 0.2
-# The largest message that is taken: Oxia sends up to 256 MiB. What a stream brings in all is bounded as well.
+# The largest message that is accepted (Oxia sends up to 256 MiB), and the largest total of a stream.
 LARGEST_ANSWER: Final = 257 << 20
 LARGEST_STREAM: Final = 1 << 30
-# Streams that are under way at once.
+# The number of streams in flight.
 AT_ONCE: Final = 64
-# For how long it is found out whether a server is there at all.
+# The time to find out if any server listens, in seconds.
 PROBE: Final = 1.0
-# How messages of the servers themselves begin.
-OWN_WORDS: Final = ("etcdserver:", "oxia:")
+# Prefixes of error messages that come from the servers, not from gRPC.
+SERVER_PREFIXES: Final = ("etcdserver:", "oxia:")
 Answer = TypeVar("Answer", bound="Message")
-Taken = TypeVar("Taken")
-# Whether an answer was the last one wanted, by it and the bytes of all so far.
+Result = TypeVar("Result")
+# Takes an answer and the total size of all answers so far, and returns True to stop the stream.
 Enough = Callable[[Answer, int], bool]
 
 
 def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
-    """Return a channel to one server; nothing is sent yet."""
+    """Return a channel to one server, without connecting."""
     import grpc
 
     options = [
@@ -53,35 +53,35 @@ def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
         return grpc.insecure_channel(endpoint, options)
     certificate, key = url.file("cert"), url.file("key")
     if (certificate is None) != (key is None):
-        raise UsageError("cert and key belong together", source=url.url)
+        raise UsageError("cert and key must be used together", source=url.url)
     credentials = grpc.ssl_channel_credentials(url.file("ca"), key, certificate)
     return grpc.secure_channel(endpoint, credentials, options)
 
 
 class TooLargeError(UnreachableError):
-    """An answer that is larger than what is taken; a smaller question may help."""
+    """An answer exceeds the size limit. A request for less may succeed."""
 
 
 class Counted(Generic[Answer]):
-    """Reads messages of a kind, and counts the bytes that they came in: ByteSize() would encode them anew."""
+    """Parses messages of one class and counts their bytes, because ByteSize() would encode them again."""
 
     def __init__(self, kind: type[Answer]) -> None:
-        """Nothing has come yet."""
+        """Start counting at 0."""
         self.kind = kind
         self.size = 0
 
     def __call__(self, data: bytes) -> Answer:
-        """Return the message; protobuf's DecodeError where it is none."""
+        """Parse a message. Raises protobuf's DecodeError if it is invalid."""
         self.size += len(data)
         return self.kind.FromString(data)
 
 
 class GrpcClient:
-    """The servers of one store, for any number of threads. `metadata` (a token) goes with every call."""
+    """A thread-safe client for the servers of one store. Every call carries `metadata` (a token)."""
 
     def __init__(self, url: ServerUrl, *, tls: bool) -> None:
-        """Prepare a channel to each server; connections are made by the first call."""
-        # gRPC's core writes to stderr by itself, unless it finds this when it is first imported.
+        """Create the client. The first call opens connections."""
+        # gRPC's core writes to stderr unless this is set before it is imported.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._url = url
         self._timeout = url.timeout
@@ -91,17 +91,17 @@ class GrpcClient:
         self._answered = url.endpoints[0]
         self._heard = False
         self.metadata: tuple[tuple[str, str], ...] = ()
-        # What a server says that has started and will answer soon.
+        # Error messages of servers that are starting and will answer soon.
         self.not_yet: frozenset[str] = frozenset()
-        # Gets a new token into `metadata`; tokens run out, and are forgotten by a restarted server.
+        # Puts a new token into `metadata`, because tokens expire, and a restarted server forgets them.
         self.renew: Callable[[], None] | None = None
 
     def read(self, method: str, request: Message, answer: type[Answer], server: str | None = None) -> Answer:
-        """Return the answer to a call that changes nothing, from `server` or from whichever answers first."""
+        """Return the answer to a read, from `server` or from the first server that answers."""
         return self._until_answered(lambda at, left: self._unary(at, method, request, answer, left), server)
 
     def write(self, method: str, request: Message, answer: type[Answer]) -> Answer:
-        """Return the answer to a call that is sent once, to the server that answered last."""
+        """Send a call once, to the server that answered last, and return the answer."""
         import grpc
 
         try:
@@ -110,7 +110,7 @@ class GrpcClient:
             self.unreachable(error)
 
     def write_all(self, method: str, requests: Sequence[Message], answer: type[Answer]) -> list[Answer]:
-        """Return the answers to calls that are each sent once, all of them under way at the same time."""
+        """Send each call once, with all of them in flight together, and return their answers."""
         import grpc
 
         if not requests:
@@ -120,14 +120,14 @@ class GrpcClient:
             call.future(request, timeout=self._timeout, wait_for_ready=True, metadata=self.metadata)
             for request in requests
         ]
-        # All answers first: nothing more is sent while requests of ours are still under way.
-        errors = [one.exception() for one in pending]
+        # Collect all answers first, so that nothing else is sent while these requests are in flight.
+        errors = [future.exception() for future in pending]
         answers: list[Answer] = []
-        for request, one, error in zip(requests, pending, errors, strict=True):
+        for request, future, error in zip(requests, pending, errors, strict=True):
             if error is None:
-                answers.append(one.result())
+                answers.append(future.result())
             elif error.code() == grpc.StatusCode.UNAUTHENTICATED:
-                # A token runs out: with a new one.
+                # The token has expired, so `write` sends the request with a new one.
                 answers.append(self.write(method, request, answer))
             else:
                 self.unreachable(error)
@@ -141,38 +141,38 @@ class GrpcClient:
         enough: Enough[Answer] | None = None,
         server: str | None = None,
     ) -> list[Answer]:
-        """Return the answers of a stream until it ends or `enough` says so."""
+        """Return the answers of a stream until it ends or `enough` returns True."""
 
         def call(at: str, left: float) -> list[Answer]:
             counted = Counted(answer)
-            return self._taken(self._streaming(at, method, request, counted, left), counted, enough)
+            return self._collect(self._streaming(at, method, request, counted, left), counted, enough)
 
         return self._until_answered(call, server)
 
     def stream_all(
         self, method: str, requests: Sequence[tuple[Message, str]], answer: type[Answer]
     ) -> list[list[Answer]]:
-        """Return all answers to each request, sent to the server beside it; some are under way at once."""
+        """Return all answers to each (request, server), with up to AT_ONCE streams in flight."""
         import grpc
 
-        def begun(request: Message, server: str) -> tuple[Any, Counted[Answer]]:
+        def start(request: Message, server: str) -> tuple[Any, Counted[Answer]]:
             counted = Counted(answer)
             return self._streaming(server, method, request, counted, self._timeout), counted
 
-        def ended(request: Message, server: str, answers: Any, counted: Counted[Answer]) -> list[Answer]:
+        def finish(request: Message, server: str, answers: Any, counted: Counted[Answer]) -> list[Answer]:
             try:
-                return self._taken(answers, counted, None)
+                return self._collect(answers, counted, None)
             except grpc.RpcError as error:
                 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     self.unreachable(error, [server])
                 return self.stream(method, request, answer, None, server)
 
-        taken: list[list[Answer]] = []
+        results: list[list[Answer]] = []
         for at in range(0, len(requests), AT_ONCE):
-            some = requests[at : at + AT_ONCE]
-            pending = [begun(*one) for one in some]
-            taken += [ended(*one, *under_way) for one, under_way in zip(some, pending, strict=True)]
-        return taken
+            group = requests[at : at + AT_ONCE]
+            pending = [start(*request) for request in group]
+            results += [finish(*request, *stream) for request, stream in zip(group, pending, strict=True)]
+        return results
 
     def exchange(
         self,
@@ -182,13 +182,13 @@ class GrpcClient:
         server: str,
         metadata: Sequence[tuple[str, str]],
     ) -> Answer:
-        """Return the first answer on a two-way stream to a request that is sent once."""
+        """Send a request once on a bidirectional stream, and return the first answer."""
         answered = Event()
         requests = _held_open(request, answered)
-        taken = self._converse(method, requests, request, answer, one_answer, server, metadata, answered)
-        if not taken:
-            raise UnreachableError("it ended the exchange without an answer", source=self._url.url)
-        return taken[0]
+        answers = self._converse(method, requests, request, answer, one_answer, server, metadata, answered)
+        if not answers:
+            raise UnreachableError("the server ended the stream without an answer", source=self._url.url)
+        return answers[0]
 
     def converse(
         self,
@@ -198,9 +198,9 @@ class GrpcClient:
         answer: type[Answer],
         enough: Enough[Answer],
     ) -> list[Answer]:
-        """Return the answers on a two-way stream, up to the one of which `enough` says so.
+        """Send a request on a bidirectional stream, and return the answers until `enough` returns True.
 
-        `nudge` is sent again and again, every `NUDGE` seconds, until then.
+        Sends `nudge` every NUDGE seconds until then.
         """
         answered = Event()
         requests = _nudged(request, nudge, answered)
@@ -229,7 +229,7 @@ class GrpcClient:
             requests, timeout=self._timeout, wait_for_ready=True, metadata=(*self.metadata, *metadata)
         )
         try:
-            return self._taken(answers, counted, enough)
+            return self._collect(answers, counted, enough)
         except grpc.RpcError as error:
             self.unreachable(error, [server])
         finally:
@@ -244,26 +244,26 @@ class GrpcClient:
             return self._channels[server]
 
     def unreachable(self, error: grpc.RpcError, servers: Sequence[str] | None = None) -> NoReturn:
-        """Raise UnreachableError saying in our words why a call failed; the server's own words are kept."""
+        """Raise UnreachableError with the reason of a failed call. Messages from the server are quoted."""
         import grpc
 
         code, details = error.code(), " ".join((error.details() or "").split())
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-            text = f"its answer is over {LARGEST_ANSWER} bytes"
+            text = f"the answer has more than {LARGEST_ANSWER} bytes"
             raise TooLargeError(text, source=self._url.url) from error
-        text = f"it refuses: {details or code.name}"
+        text = f"the server refused the request: {details or code.name}"
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             text = no_answer(self._timeout)
         elif code == grpc.StatusCode.UNAVAILABLE and details not in self.not_yet:
             text = self._unavailable(details, servers or self._url.endpoints)
         elif "xception" in details and "deserializing" in details:
-            text = "it speaks another protocol: its answer cannot be read"
+            text = "cannot parse the answer; the server speaks another protocol"
         elif code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
-            text = f"it failed: {details or code.name}"
+            text = f"the request failed: {details or code.name}"
         raise UnreachableError(text, source=self._url.url) from error
 
     def close(self) -> None:
-        """Close every channel. Safe to call twice."""
+        """Close every channel. Can be called twice."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -280,7 +280,7 @@ class GrpcClient:
         call = self._call(server, method, request, answer)
 
         def send() -> Answer:
-            # `wait`: for a connection, within the time; what was not sent by then never is.
+            # With `wait`, the call waits for a connection. If none is made in time, nothing is sent.
             result: Answer = call(request, timeout=seconds, wait_for_ready=wait, metadata=self.metadata)
             return result
 
@@ -302,7 +302,7 @@ class GrpcClient:
         return call(request, timeout=seconds, metadata=self.metadata)
 
     def _with_token(self, send: Callable[[], Answer]) -> Answer:
-        """Send; once more with a new token where the server took the old one for none."""
+        """Send the call, and once more with a new token if the server rejects the old one."""
         import grpc
 
         used = self.metadata
@@ -312,67 +312,67 @@ class GrpcClient:
             if self.renew is None or not used or error.code() != grpc.StatusCode.UNAUTHENTICATED:
                 raise
         with self._lock:
-            # Unless another thread was here first.
+            # Another thread may have renewed it already.
             if self.metadata is used:
                 self.renew()
         return send()
 
     def _unavailable(self, details: str, servers: Sequence[str]) -> str:
-        """Return why gRPC has no connection; its own words name files and addresses of its insides."""
-        if details.startswith(OWN_WORDS):
-            return f"it refuses: {details}"
-        nobody = nobody_listens(servers, min(self._timeout, PROBE))
-        if nobody is not None:
-            return nobody
+        """Return why gRPC has no connection. Its own messages name internal files and addresses."""
+        if details.startswith(SERVER_PREFIXES):
+            return f"the server refused the request: {details}"
+        problem = connection_problem(servers, min(self._timeout, PROBE))
+        if problem is not None:
+            return problem
         tls = "handshake" in details.lower() or "ssl" in details.lower()
-        return "TLS failed" if tls else "it takes the connection and ends it without an answer"
+        return "TLS failed" if tls else "the server closed the connection without an answer"
 
-    def _taken(self, answers: Any, counted: Counted[Answer], enough: Enough[Answer] | None) -> list[Answer]:
-        taken: list[Answer] = []
+    def _collect(self, answers: Any, counted: Counted[Answer], enough: Enough[Answer] | None) -> list[Answer]:
+        collected: list[Answer] = []
         for answer in answers:
-            taken.append(answer)
+            collected.append(answer)
             if counted.size > LARGEST_STREAM:
                 answers.cancel()
-                raise TooLargeError(f"its answer is over {LARGEST_STREAM} bytes", source=self._url.url)
+                text = f"the answer has more than {LARGEST_STREAM} bytes"
+                raise TooLargeError(text, source=self._url.url)
             if enough is not None and enough(answer, counted.size):
                 answers.cancel()
                 break
-        return taken
+        return collected
 
-    def _servers(self) -> list[str]:
-        return [self._answered, *(one for one in self._url.endpoints if one != self._answered)]
-
-    def _until_answered(self, call: Callable[[str, float], Taken], server: str | None) -> Taken:
+    def _until_answered(self, call: Callable[[str, float], Result], server: str | None) -> Result:
+        """Call `call(server, seconds)` for each server until one answers or the timeout ends."""
         import grpc
 
-        again = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        transient = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         deadline = time.monotonic() + self._timeout
         while True:
-            servers = [server] if server else self._servers()
+            others = [endpoint for endpoint in self._url.endpoints if endpoint != self._answered]
+            servers = [server] if server else [self._answered, *others]
             for at, name in enumerate(servers):
                 share = (deadline - time.monotonic()) / (len(servers) - at)
                 try:
                     result = call(name, max(share, PAUSE))
                 except grpc.RpcError as error:
-                    passing = error.code() in again or error.details() in self.not_yet
-                    if not passing or time.monotonic() + PAUSE > deadline:
+                    retry = error.code() in transient or error.details() in self.not_yet
+                    if not retry or time.monotonic() + PAUSE > deadline:
                         self.unreachable(error, servers)
                 else:
                     self._answered, self._heard = name, True
                     return result
-            if not self._heard and (nobody := nobody_listens(servers, PROBE)):
-                # Who was never there is not waited for; who was comes back.
-                raise UnreachableError(nobody, source=self._url.url)
+            # Only wait for servers that have answered before, because they usually come back.
+            if not self._heard and (problem := connection_problem(servers, PROBE)):
+                raise UnreachableError(problem, source=self._url.url)
             time.sleep(PAUSE)
 
 
 def one_answer(answer: Message, size: int) -> bool:
-    """Return that one answer is enough."""
+    """Return True, because one answer is enough."""
     return True
 
 
 def _held_open(request: Message, answered: Event) -> Iterator[Message]:
-    # A server may take the end of the requests for the end of the exchange.
+    # A server may end the stream when the requests end.
     yield request
     answered.wait()
 

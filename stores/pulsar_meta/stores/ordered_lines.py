@@ -1,4 +1,4 @@
-"""Lines of a snapshot in the order of their paths: what is asked for is found by halves."""
+"""Binary search in the lines of a snapshot that are sorted by path."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json
 from pulsar_meta.codecs.snapshot_lines import BEHIND, KEYS, Order
 
-# So near to where they are looked for lines are read one after the other.
+# Within this many bytes of the target, lines are read one after the other.
 NEAR: Final = 1 << 10
-# Lines that are remembered where they begin: all ways to a line lead over the same first ones.
+# The number of probed lines to remember, because every search starts with the same probes.
 REMEMBERED: Final = 1 << 13
-# How a line begins that `codecs.snapshot_lines` wrote, and in how much of it most paths end.
+# The beginning of a line that `codecs.snapshot_lines` wrote, and a size that contains most paths.
 _BEGINNING: Final = b'{"path": "'
 _HEAD: Final = 512
 
@@ -23,40 +23,39 @@ _decode_json = json.JSONDecoder().raw_decode
 
 
 class OrderedLines:
-    """The lines of `file` up to `end`, each with the offset in bytes where it begins.
+    """The lines of `file` up to the offset `end`, sorted by path in `order`.
 
-    They rise in `order`, and those without a path come first. `searches` counts what was not found near to
-    what was asked for before. DecodeError from any method where a line has `max_line` bytes or more, or is
-    none of a snapshot's.
+    Lines without a path come first. `searches` counts the lookups that were not close to the previous one.
+    Every method raises DecodeError if a line has `max_line` bytes or more, or isn't a snapshot line.
     """
 
     def __init__(self, file: BinaryIO, end: int, order: Order, max_line: int) -> None:
-        """Take a file that can seek, which `close` closes."""
+        """Search in a seekable file, which `close` will close."""
         self.file, self.size, self._max_line = file, end, max_line
         self._key, self._behind = KEYS[order], BEHIND[order]
-        # Where the last line was found that was asked for: the next one is mostly near.
+        # The result of the previous lookup, because the next one is usually nearby.
         self._found_at, self._found = 0, b""
         self._behind_offset: dict[int, tuple[bytes | None, int]] = {}
         self.searches = 0
 
     def start_of(self, path: str) -> int | None:
-        """Return the offset of the line of `path`, None where there is none."""
+        """Return the offset of the line of `path`, or None if there is no such line."""
         return self._found_at if self._first(self._key(path)) == path else None
 
     def first_from(self, path: str) -> str | None:
-        """Return the first path in the order that is `path` or comes after it, None where all come before."""
+        """Return the first path that is `path` or sorts after it, or None if there is none."""
         return self._first(self._key(path))
 
     def first_behind(self, path: str) -> str | None:
-        """Return the first path in the order that comes after all below `path`, None where there is none."""
+        """Return the first path that sorts after everything below `path`, or None if there is none."""
         return self._first(self._key(path) + self._behind)
 
     def lines_from(self, path: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines of `path` and all that come after it, each with its offset when it is asked for."""
+        """Yield (offset, line) for `path` and everything after it, reading each line on demand."""
         self._first(self._key(path))
         at = self._found_at
         while at < self.size:
-            # Others may have been looked for meanwhile.
+            # Another lookup may have moved the file position since the last line.
             self.file.seek(at)
             line = self._readline()
             yield at, line
@@ -67,7 +66,7 @@ class OrderedLines:
         self.file.close()
 
     def _first(self, wanted: bytes) -> str | None:
-        """Return the first path whose key is `wanted` or a higher one, and note where its line begins."""
+        """Return the first path whose key is at least `wanted`, and remember the offset of its line."""
         low = self._found_at if self._found <= wanted else 0
         low, high = self._around(wanted, low)
         self.searches += high - low > NEAR
@@ -81,7 +80,7 @@ class OrderedLines:
         return self._walk(wanted, low)
 
     def _around(self, wanted: bytes, low: int) -> tuple[int, int]:
-        """Return between which offsets the line before the first such key ends, near `low` if it does."""
+        """Return two offsets around the end of the line before `wanted`, starting near `low`."""
         step, look = NEAR, self._read_behind
         while low + step < self.size:
             key, after = look(low + step)
@@ -103,7 +102,7 @@ class OrderedLines:
         return None
 
     def _line_behind(self, offset: int) -> tuple[bytes | None, int]:
-        """Do what `_read_behind` does, and remember it."""
+        """Do the same as `_read_behind`, with a cache."""
         found = self._behind_offset.get(offset)
         if found is None:
             if len(self._behind_offset) == REMEMBERED:
@@ -112,7 +111,10 @@ class OrderedLines:
         return found
 
     def _read_behind(self, offset: int) -> tuple[bytes | None, int]:
-        """Return the key of the first line behind `offset`, None at the end, and where it ends."""
+        """Return the key of the first line that begins after `offset`, and where that line ends.
+
+        The key is None at the end of the file, or if the line has no path.
+        """
         self.file.seek(offset)
         at = offset + len(self._readline())
         if at >= self.size:
@@ -124,13 +126,13 @@ class OrderedLines:
     def _readline(self) -> bytes:
         line = self.file.readline(self._max_line)
         if len(line) == self._max_line:
-            limit = f"over {self._max_line} bytes, which is the limit (decode: --max-size)"
+            limit = f"more than {self._max_line} bytes, which is the limit (decode: --max-size)"
             raise DecodeError(f"a line has {limit}", offset=self.file.tell() - len(line))
         return line
 
 
 def _path_in(line: bytes) -> str | None:
-    """Return the path in a line, None where it has none: the head."""
+    """Return the path in a line, or None if it has no path, such as the header."""
     if line.startswith(_BEGINNING):
         with suppress(ValueError):
             return str(_decode_json(line[len(_BEGINNING) - 1 : _HEAD].decode())[0])

@@ -1,20 +1,16 @@
 """`rocksdb:PATH`: the metadata database of a standalone (RocksdbMetadataStore, raw keys and values).
 
 A reader sees the database at the moment of opening. Ephemeral values from an earlier run of the broker have
-`ephemeral=True`: the next broker ignores and removes them.
+`ephemeral=True`, and the next broker ignores and removes them.
 
 Opening for writing takes the database's lock, which no broker can hold at the same time. Nothing in the
-directory
-changes before the first `put` or `delete`, which creates a checkpoint (`checkpoint` names it) and opens the
-database
-read-write. Before `close` returns, a second reader reads back what was written.
+directory changes before the first `put` or `delete`, which creates a checkpoint (`checkpoint` names it) and
+opens the database read-write. Before `close` returns, a second reader reads back everything that was written.
 
 A value follows a header of big-endian numbers: int32 header size (41; later versions may only make it
-longer), int32
-format (1 or more), int64 version, owner, created ms, modified ms, one byte "ephemeral". The last twelve bytes
-of a
-table are its format (uint32) and a magic number (uint64), little-endian; an older RocksDB can't open newer
-formats.
+longer), int32 format (1 or more), int64 version, owner, created ms, modified ms, and one byte "ephemeral".
+The last twelve bytes of a table are its format (uint32) and a magic number (uint64), little-endian. An older
+RocksDB can't open newer formats.
 
 Sources: apache/pulsar RocksdbMetadataStore.MetaValue; facebook/rocksdb table/format.cc (Footer).
 """
@@ -33,7 +29,7 @@ from pulsar_meta.access.files import Stamps
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Deletion, Versioned, Write, prefixed
+from pulsar_meta.stores.base import ABSENT, Deletion, Store, Versioned, Write, split_prefix
 from pulsar_meta.stores.rocksdb_writer import DatabaseLock, DatabaseWriter
 
 if TYPE_CHECKING:
@@ -41,23 +37,24 @@ if TYPE_CHECKING:
 
 
 AFTER_SLASH: Final = b"0"
-# After so many writes they are read back: bounds what is remembered of them.
+# Read writes back after this many, which bounds the memory for their digests.
 READ_BACK: Final = 10_000
 
 
-class RocksdbStore(BaseStore):
+class RocksdbStore(Store):
     """A standalone's metadata database."""
 
     counts_sequences = True
-    finds_parts = True
+    is_indexed = True
     locks_out_brokers = True
-    scans_one_moment = True
-    sends_groups = True
+    has_consistent_scans = True
+    batches_requests = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
-        """Open the database; NotFoundError where there is none, DecodeError where it is broken.
+        """Open the database.
 
-        For writing also GuardError where another process holds it.
+        Raises NotFoundError if it doesn't exist, DecodeError if it is damaged, and GuardError if it is opened
+        for writing while another process holds its lock.
         """
         self.url = url
         self.writable = not read_only
@@ -75,12 +72,12 @@ class RocksdbStore(BaseStore):
 
     @property
     def checkpoint(self) -> Path | None:
-        """Return the directory that holds the database as it was before the first write, None before that."""
+        """The directory with a copy of the database from before the first write, or None before that."""
         return self._writer.checkpoint if self._writer else None
 
     @property
-    def behind(self) -> bool:
-        """Whether a broker has written since it was opened for reading."""
+    def is_stale(self) -> bool:
+        """Whether a broker has written since the database was opened for reading."""
         return not self.writable and self._stamps.changed
 
     @property
@@ -88,15 +85,15 @@ class RocksdbStore(BaseStore):
         return self._writer.db if self._writer else self._reading.db
 
     def read(self, path: str) -> Versioned:
-        """Return the value at `path`; NotFoundError where there is none."""
+        """Return the value at `path`. Raises NotFoundError if there is no value."""
         raw = self._get(path.encode()) if path.startswith("/") else None
         if raw is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
         return self._versioned(path, raw)
 
     def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children of `path`; each child's own subtree is jumped over."""
-        below = prefixed(path)[1].encode()
+        """List the sorted names of the children of `path`, skipping each child's subtree."""
+        below = split_prefix(path)[1].encode()
         names: set[str] = set()
         found: Any = self._db.iter()
         found.seek(below)
@@ -111,11 +108,11 @@ class RocksdbStore(BaseStore):
         return sorted(names)
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
-        """Yield every value at and below `prefix`, by the bytes of their paths."""
-        bare, below = (part.encode() for part in prefixed(prefix))
+        """Yield every value at and below `prefix`, sorted by the bytes of their paths."""
+        bare, below = (part.encode() for part in split_prefix(prefix))
         found: Any = self._db.iter()
         if after is None and bare != below and (raw := self._get(bare)) is not None:
-            yield self._versioned(prefixed(prefix)[0], raw)
+            yield self._versioned(split_prefix(prefix)[0], raw)
         found.seek(below if after is None else max(below, after.encode() + b"\0"))
         is_valid, key_of, value_of, go_on = found.valid, found.key, found.value, found.next
         while is_valid() and (key := key_of()).startswith(below):
@@ -124,12 +121,12 @@ class RocksdbStore(BaseStore):
         self._check(found)
 
     def next_sequence(self, parent: str) -> int | None:
-        """Return the one counter that all sequential nodes share, wherever they are."""
+        """Return the only counter, which all sequential nodes share."""
         raw = self._get(SEQUENTIAL_ID)
         return int.from_bytes(raw, "big") if raw is not None and len(raw) == 8 else None
 
     def advance_sequence(self, parent: str, floor: int) -> int:
-        """Raise the one counter."""
+        """Raise the only counter to at least `floor`."""
         self.check_write(parent)
         number = self.next_sequence(parent) or 0
         if number < floor:
@@ -137,21 +134,21 @@ class RocksdbStore(BaseStore):
         return max(number, floor)
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Write if the version is still `expected` and return the new one, one more, as Pulsar counts."""
+        """Write if the version is still `expected`, and return the next version, as Pulsar counts it."""
         self.check_write(path, value)
         after = self._after(path, value, expected)
         self._write({path: after.encode()})
         return after.version
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
-        """Make each (path, value, expected) as `put` does, all of them in one write that is synced once."""
+        """Write each (path, value, expected) as `put` does, in one batch that is synced once."""
         for path, value, _ in writes:
             self.check_write(path, value)
         made: dict[str, MetaValue] = {}
         versions: list[int | None] = []
         for path, value, expected in writes:
             if path in made:
-                # It has to be there before it can be compared again.
+                # The first write of this path must be in the database before the second is compared with it.
                 self._write({name: one.encode() for name, one in made.items()})
                 made.clear()
             try:
@@ -163,7 +160,7 @@ class RocksdbStore(BaseStore):
         return versions
 
     def _after(self, path: str, value: bytes, expected: int) -> MetaValue:
-        """Return what is to be stored; ConflictError where the version is not `expected`."""
+        """Return the record to store. Raises ConflictError if the version is not `expected`."""
         held = self._held(path, expected)
         now, owner = time.time_ns() // 1_000_000, self._instance()
         if held is None:
@@ -178,7 +175,7 @@ class RocksdbStore(BaseStore):
         self._write({path: None})
 
     def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
-        """Make each (path, expected) as `delete` does, all of them in one write that is synced once."""
+        """Delete each (path, expected) as `delete` does, in one batch that is synced once."""
         for path, _ in deletions:
             self.check_write(path)
         gone: dict[str, None] = {}
@@ -192,9 +189,9 @@ class RocksdbStore(BaseStore):
         return made
 
     def close(self) -> None:
-        """Close the database, read back what was written, and remove the links.
+        """Read back what was written, close the database, and remove temporary links.
 
-        UnreachableError where a value does not read back; the checkpoint then holds what was there before.
+        Raises UnreachableError if a value doesn't read back; the checkpoint then has the earlier values.
         """
         try:
             if self._writer is not None:
@@ -205,7 +202,7 @@ class RocksdbStore(BaseStore):
             self._release()
 
     def _finish(self, writer: DatabaseWriter) -> None:
-        # Before the writer closes, since the database's lock goes with it.
+        # This comes before the writer closes, because closing releases the database's lock.
         try:
             writer.flush()
             self._read_back(writer.checkpoint)
@@ -220,12 +217,12 @@ class RocksdbStore(BaseStore):
         try:
             raw: bytes | None = self._db.get(key)
         except Exception as error:
-            # rocksdict raises bare Exception for everything RocksDB says.
+            # rocksdict raises a bare Exception for every error of RocksDB.
             raise rocksdb_error(error, self.url) from error
         return raw
 
     def _check(self, found: Any) -> None:
-        """Raise DecodeError where an iterator ended at a broken block and not at the end."""
+        """Raise DecodeError if an iterator stopped at a damaged block before the end."""
         try:
             found.status()
         except Exception as error:
@@ -238,11 +235,13 @@ class RocksdbStore(BaseStore):
         if version != expected:
             raise ConflictError(f"{path}: version {version}, not {expected}", source=self.url)
         if held is not None and held.ephemeral:
-            raise GuardError(f"{path} is ephemeral: a broker's own, never written by others", source=self.url)
+            raise GuardError(
+                f"refusing to write {path}: it is ephemeral and belongs to a broker", source=self.url
+            )
         return held
 
     def _is_held(self, path: str, expected: int) -> bool:
-        """Return whether there is a value of that version; GuardError where it is ephemeral."""
+        """Whether there is a value of that version. Raises GuardError if it is ephemeral."""
         try:
             return self._held(path, expected) is not None
         except ConflictError:
@@ -269,7 +268,7 @@ class RocksdbStore(BaseStore):
             for path, digest in self._unchecked.items():
                 raw = written.db.get(path.encode())
                 if (None if raw is None else sha256(raw).digest()) != digest:
-                    text = f"{path} does not read back as written; {checkpoint} has what was there before"
+                    text = f"{path} does not read back as written; the earlier values are in {checkpoint}"
                     raise UnreachableError(text, source=self.url)
         finally:
             written.close()
@@ -285,7 +284,7 @@ class RocksdbStore(BaseStore):
         if len(raw) >= HEADER.size:
             size, form, version, _, created, modified, ephemeral = HEADER.unpack_from(raw)
             if size == HEADER.size and form == FORMAT:
-                # As all are: a scan's speed is here.
+                # The usual case is decoded here because it determines the speed of scans.
                 return Versioned(path, raw[size:], version, created, modified, ephemeral > 0)
         held = self._decode(path, raw)
         return Versioned(path, held.data, held.version, held.created, held.modified, held.ephemeral)
@@ -305,14 +304,14 @@ def database_of(url: str) -> Path:
 HEADER: Final = struct.Struct(">iiqqqqb")
 FORMAT: Final = 1
 
-# Bare 8-byte numbers, no header: how often the store was opened, and the counter of sequential nodes.
+# Keys of bare 8-byte numbers: how often the store was opened, and the counter of sequential nodes.
 INSTANCE_ID: Final = b"__metadata_instanceId_key"
 SEQUENTIAL_ID: Final = b"__metadata_sequentialId_key"
 
 
 @dataclass(frozen=True, slots=True)
 class MetaValue:
-    """The header's fields and the value. `owner` is the instance that wrote it last."""
+    """A stored value with its header. `owner` is the instance of the store that wrote it last."""
 
     version: int
     owner: int
@@ -324,25 +323,25 @@ class MetaValue:
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        """Take a stored value apart; DecodeError for a header that cannot be one."""
+        """Parse a stored value. Raises DecodeError if its header is invalid."""
         if len(raw) < HEADER.size:
             raise DecodeError(f"expected a header of {HEADER.size} bytes, found {len(raw)}", offset=0)
         size, form, version, owner, created, modified, ephemeral = HEADER.unpack_from(raw)
         if not HEADER.size <= size <= len(raw):
-            raise DecodeError(f"a header of {size} bytes in a value of {len(raw)}", offset=0)
+            raise DecodeError(f"invalid header size: {size} bytes in a value of {len(raw)} bytes", offset=0)
         if form < FORMAT:
             raise DecodeError(f"expected format 1 or later, found {form}", offset=4)
         extra = raw[HEADER.size : size]
         return cls(version, owner, created, modified, ephemeral > 0, raw[size:], extra)
 
     def encode(self) -> bytes:
-        """Return the stored form, with a longer header's additional bytes kept."""
+        """Encode the stored form, keeping the additional bytes of a longer header."""
         size = HEADER.size + len(self.extra)
         numbers = (self.version, self.owner, self.created, self.modified, self.ephemeral)
         return HEADER.pack(size, FORMAT, *numbers) + self.extra + self.data
 
     def followed_by(self, data: bytes, owner: int, now: int) -> Self:
-        """Return what Pulsar's own client would store next: one version on, modified `now` (ms)."""
+        """Return the record that Pulsar would store next: the next version, modified at `now` (ms)."""
         return replace(self, version=self.version + 1, owner=owner, modified=now, data=data)
 
 
@@ -351,7 +350,7 @@ _MAGIC: Final = 0x88E241B785F4CFF7
 
 
 def table_formats(directory: Path) -> frozenset[int]:
-    """Return the formats of the tables in a database's directory; UnreachableError."""
+    """Return the formats of all tables in a directory. Raises UnreachableError if one can't be read."""
     found = set()
     for table in sorted(directory.glob("*.sst")):
         try:
@@ -359,7 +358,7 @@ def table_formats(directory: Path) -> frozenset[int]:
                 file.seek(-_FOOTER.size, 2)
                 form, magic = _FOOTER.unpack(file.read(_FOOTER.size))
         except OSError as error:
-            raise UnreachableError(f"cannot read it: {error.strerror}", source=str(table)) from error
+            raise UnreachableError(f"cannot read the table: {error.strerror}", source=str(table)) from error
         if magic == _MAGIC:
             found.add(form)
     return frozenset(found)

@@ -1,12 +1,13 @@
-"""Writing into a database that Pulsar's own RocksDB made and has to open again.
+"""Write into a database that Pulsar's RocksDB created and must be able to open again.
 
-The library here is newer than the ones in Pulsar (6.29 in 2.11, 7.9 from 3.0, 9.9 in 5.0), so the files
-that it writes keep to what the database already has: its table format at most (version 5 can be read by all
-of them, 6 cannot by 7.9), CRC32C, no compaction of the files that are there. Its own traces (LOG, its
-configuration, its OPTIONS) are kept out of the directory or removed before the lock goes.
+The RocksDB in rocksdict is newer than the ones in Pulsar (6.29 in 2.11, 7.9 since 3.0, 9.9 in 5.0). New files
+are therefore written in the database's own table format or an older one (all of these versions can read
+format 5, but 7.9 can't read 6), with CRC32C, and existing files are not compacted. The library's own files
+(LOG, its configuration, its OPTIONS) are written elsewhere or removed before the lock is released.
 
-The lock is RocksDB's own, an fcntl lock on the file LOCK. It belongs to the process and goes when any
-descriptor of the file is closed, so one process must not take it twice, and nobody else in it may open LOCK.
+The lock is RocksDB's fcntl lock on the file LOCK. It belongs to the process and is released when any
+descriptor of the file is closed. A process must therefore not take it twice, and no other code in it may open
+LOCK.
 """
 
 from __future__ import annotations
@@ -28,28 +29,31 @@ _held: Final[set[Path]] = set()
 
 
 class DatabaseLock:
-    """The lock, from construction until `release`: as long as it is held, no broker lives on the database."""
+    """The database's lock, from construction until `release`. While it is held, no broker can run."""
 
     def __init__(self, database: Path, url: str) -> None:
-        """Take the lock; GuardError where another process holds it, UnreachableError without permission."""
+        """Take the lock.
+
+        Raises GuardError if another process holds it, UnreachableError if LOCK can't be opened for writing.
+        """
         self._database = database.resolve()
         if self._database in _held:
-            raise GuardError("this process has the database open for writing already", source=url)
+            raise GuardError("this process already has the database open for writing", source=url)
         try:
             self._file: int | None = os.open(self._database / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise UnreachableError(f"cannot be written: {error.strerror}", source=url) from error
+            raise UnreachableError(f"cannot open LOCK for writing: {error.strerror}", source=url) from error
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._file)
             raise GuardError(
-                "another process holds this database; stop the broker, then run this again", source=url
+                "another process has this database open; stop the broker and try again", source=url
             ) from error
         _held.add(self._database)
 
     def release(self) -> None:
-        """Let go. Safe to call twice."""
+        """Release the lock. Can be called twice."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -67,14 +71,14 @@ _format_re = re.compile(r"^\s*format_version=(\d+)\s*$", re.MULTILINE)
 
 
 def is_nowhere(database: Path) -> bool:
-    """Return whether there is nothing yet where a database would be, or an empty directory."""
+    """Whether `database` doesn't exist or is an empty directory."""
     return not database.exists() or (database.is_dir() and not any(database.iterdir()))
 
 
 def create_database(database: Path, url: str) -> None:
-    """Make an empty database, its tables in the format that every RocksDB in Pulsar reads.
+    """Create an empty database with tables in the format that every RocksDB in Pulsar can read.
 
-    UnreachableError where none can be made.
+    Raises UnreachableError if it can't be created.
     """
     from rocksdict import Rdict
 
@@ -85,18 +89,18 @@ def create_database(database: Path, url: str) -> None:
         options.create_if_missing(True)
         Rdict(str(database), options, column_families={"default": options}).close()
     except Exception as error:
-        # rocksdict raises bare Exception for everything RocksDB says.
-        raise UnreachableError(f"no database can be made: {error}", source=url) from error
+        # rocksdict raises a bare Exception for every error of RocksDB.
+        raise UnreachableError(f"cannot create the database: {error}", source=url) from error
     finally:
         logs.cleanup()
     _remove_traces(database)
 
 
 class DatabaseWriter:
-    """A database opened read-write, under its `DatabaseLock`. `checkpoint` holds what it was before."""
+    """A database open for writing, under its `DatabaseLock`. `checkpoint` has its files from before."""
 
     def __init__(self, database: Path, url: str) -> None:
-        """Take the checkpoint, then open; UnreachableError where one of them fails."""
+        """Take the checkpoint, then open the database. Raises UnreachableError if either fails."""
         self._database, self._url = database, url
         self._logs = ScratchDirectory()
         try:
@@ -107,7 +111,7 @@ class DatabaseWriter:
             raise
 
     def write(self, values: Mapping[bytes, bytes | None]) -> None:
-        """Write the values by their keys, None deletes, all or none; wait until it is on the disk."""
+        """Write a batch of values by key, where None deletes, and sync it. All of it succeeds or none."""
         from rocksdict import WriteBatch
 
         batch = WriteBatch(raw_mode=True)
@@ -119,18 +123,18 @@ class DatabaseWriter:
         try:
             self.db.write(batch, self._synced)
         except Exception as error:
-            # rocksdict raises bare Exception for everything RocksDB says.
+            # rocksdict raises a bare Exception for every error of RocksDB.
             raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
 
     def flush(self) -> None:
-        """Write a table of everything that is only in the log so far."""
+        """Write everything that is only in the log to a table."""
         try:
             self.db.flush()
         except Exception as error:
             raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
 
     def close(self) -> None:
-        """Leave nothing of ours in the directory and close; the database's lock goes with it."""
+        """Remove the library's own files and close the database, which releases its lock."""
         try:
             self._clean()
         finally:
@@ -164,7 +168,7 @@ class DatabaseWriter:
 
 
 def _options(form: int, logs: Path) -> Options:
-    """Return under which options tables of a format version are written, RocksDB's own log elsewhere."""
+    """Return options that write tables in format `form` and put RocksDB's own log into `logs`."""
     from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options
 
     table = BlockBasedOptions()
@@ -180,23 +184,24 @@ def _options(form: int, logs: Path) -> Options:
 
 
 def _remove_traces(database: Path) -> None:
-    """Remove what the library here leaves beside a new database: other versions do not know all of it."""
+    """Remove the library's own files from a new database, because other versions can't read all of them."""
     for file in (*database.glob("OPTIONS-*"), database / BINDING_CONFIG):
         with suppress(FileNotFoundError):
             file.unlink()
 
 
 def table_format(database: Path) -> int:
-    """Return the format version of the tables that the database's own RocksDB writes (its OPTIONS file)."""
+    """Return the table format that the database's own RocksDB writes, according to its OPTIONS file."""
     newest = max(database.glob("OPTIONS-*"), default=None)
     found = _format_re.findall(newest.read_text("utf-8", "replace")) if newest else []
     return min((int(number) for number in found), default=TABLE_FORMAT)
 
 
 def take_checkpoint(database: Path, url: str) -> Path:
-    """Copy a database that nobody writes to a new directory beside it and return that.
+    """Copy a database that no process writes to a new directory with the suffix `.checkpoint-TIME`.
 
-    Tables never change, so they are hard links where the file system has them. LOCK is not copied.
+    Tables never change, so they become hard links if the file system supports them. LOCK is not copied.
+    Raises UnreachableError if the copy fails.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
     target = database.with_name(f"{database.name}.checkpoint-{stamp}")
@@ -206,7 +211,7 @@ def take_checkpoint(database: Path, url: str) -> Path:
             if file.is_file() and file.name != "LOCK":
                 _link_or_copy(file, target / file.name)
     except OSError as error:
-        raise UnreachableError(f"no checkpoint could be taken: {error.strerror}", source=url) from error
+        raise UnreachableError(f"cannot create the checkpoint: {error.strerror}", source=url) from error
     return target
 
 

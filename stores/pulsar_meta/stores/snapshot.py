@@ -1,12 +1,10 @@
 """`snapshot:FILE[?partial]`: a store written as NDJSON, one value per line, plain or zstd; read-only.
 
-A line is `{"path", "version", "value" (base64)}` and may have `created`, `modified` (ms) and `ephemeral`. A
-header and
-a footer (`codecs.snapshot_lines`) may surround the lines. A file with a header and no footer is truncated,
-which is an
-error unless `?partial` accepts it. Scanning streams. If the footer records the order of values and its
-checksum
-matches, lookups use binary search; otherwise an index of line offsets is built.
+A line is `{"path", "version", "value" (base64)}` and can have `created`, `modified` (ms) and `ephemeral`. A
+header and a footer (`codecs.snapshot_lines`) can surround the lines. A file with a header and no footer is
+truncated, which is an error unless the URL has `?partial`. Scans stream. If the footer records the order of
+the values and its checksum matches, lookups use binary search; otherwise the store builds an index of line
+offsets.
 """
 
 from __future__ import annotations
@@ -30,22 +28,22 @@ from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, Un
 from pulsar_meta.codecs.hashes import crc32c_of_file
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_foot, is_foot, is_head
-from pulsar_meta.stores.base import BaseStore, Store, Versioned, prefixed
+from pulsar_meta.stores.base import Store, Versioned, split_prefix
 from pulsar_meta.stores.ordered_lines import OrderedLines
 from pulsar_meta.stores.path_index import PathIndex
 from pulsar_meta.stores.zstd import MAGIC, ZstdFrames, ZstdStream
 
-# A foot has some hundred bytes.
+# A footer is a few hundred bytes long.
 LONGEST_FOOT: Final = 1 << 12
-# What is read ahead: a few lines.
+# The size of the read buffer, which holds a few lines.
 AHEAD: Final = 1 << 13
 
 
 def ordered_lines(file: BinaryIO, max_line: int) -> OrderedLines | None:
-    """Return what finds the lines of a snapshot by halves, and closes `file`.
+    """Return a binary search over the lines of a snapshot, which takes over `file`.
 
-    None, and `file` stays open, where no foot says that they are in order, or where the file is not byte for
-    byte what its foot says. OSError.
+    Returns None, and leaves `file` open, if the footer doesn't record that the lines are sorted, or if the
+    bytes of the file don't match the footer's checksum. Raises OSError.
     """
     packed = os.pread(file.fileno(), len(MAGIC), 0) == MAGIC
     foot = _foot_of(file, packed=packed)
@@ -65,7 +63,7 @@ def ordered_lines(file: BinaryIO, max_line: int) -> OrderedLines | None:
 
 
 def _foot_of(file: BinaryIO, *, packed: bool) -> Document:
-    """Return the foot at the end of a file, which says itself where it begins; empty where there is none."""
+    """Return the footer at the end of a file, which records its own offset, or {} if there is none."""
     size = os.fstat(file.fileno()).st_size
     start = max(0, size - LONGEST_FOOT)
     end = os.pread(file.fileno(), LONGEST_FOOT, start)
@@ -79,7 +77,7 @@ def _foot_of(file: BinaryIO, *, packed: bool) -> Document:
 
 
 def _before(end: bytes, at: int, *, packed: bool) -> int:
-    """Return where a foot could begin before an offset: a frame of zstd, or the last line."""
+    """Return where a footer could begin before an offset: a zstd frame, or the last line."""
     return end.rfind(MAGIC, 0, at) if packed else end.rfind(b"\n", 0, at - 1) + 1
 
 
@@ -103,28 +101,32 @@ def _unpacked(frame: bytes) -> bytes:
         raise DecodeError(f"not zstd: {error}") from error
 
 
-# A line is held several times while it is read: as bytes, as text, as its value.
+# Reading a line takes several times its size in memory: as bytes, as text and as a value.
 MAX_LINE = 64 << 20
-# What an index takes of a byte of the file, in searches by halves: 300 MB in five seconds, one in 0.2 ms.
+# How many binary searches cost as much as indexing one byte: 300 MB take five seconds, one search takes 0.2
+# ms.
 SEARCHES_PER_BYTE: Final = 1 / 12_000
 FEW_SEARCHES: Final = 1000
 
-# Without what `json.loads` does besides: it guesses the encoding and searches for blanks at both ends.
+# `raw_decode` skips what `json.loads` does before it: guess the encoding and strip blanks at both ends.
 _decode_json = json.JSONDecoder().raw_decode
 
 
-class SnapshotStore(BaseStore):
-    """A snapshot file as a store. DecodeError names the line that is not as it should be."""
+class SnapshotStore(Store):
+    """A snapshot file as a store. DecodeErrors name the line that is invalid."""
 
-    scans_one_moment = True
+    has_consistent_scans = True
 
     def __init__(self, url: str, *, read_only: bool = True, max_line: int = MAX_LINE) -> None:
-        """Open the file, whose lines have `max_line` bytes at most; NotFoundError where it is not there."""
+        """Open a file whose lines have at most `max_line` bytes. Raises NotFoundError if it doesn't exist.
+
+        Raises GuardError if it is opened for writing.
+        """
         self.url = url
         self.writable = False
         self._path, self._partial = _file_of(url)
         if not read_only:
-            raise GuardError("a snapshot can only be read: name the store that it was taken from", source=url)
+            raise GuardError("a snapshot is read-only; write to the store that it was taken from", source=url)
         if not self._path.exists():
             raise NotFoundError("no such file", source=url)
         self._max_line = max_line
@@ -136,23 +138,23 @@ class SnapshotStore(BaseStore):
 
     @property
     def origin(self) -> Document:
-        """What the head says, and once all was read also what the foot says; empty where there is none."""
+        """The header, and after a complete read also the footer; empty if the file has no header."""
         with self._open() as file, self._lines(file) as lines:
             _, line = next(lines, (0, b""))
             head = None if not line or _usual_value(line) else self._beside(line, 1)
         return {} if head is None else {**head, **self._foot}
 
     @property
-    def finds_parts(self) -> bool:
-        """Whether the values are known to be in order."""
+    def is_indexed(self) -> bool:
+        """Whether the values are known to be sorted."""
         return self._in_order() is not None
 
     def prepare(self, advance: Callable[[int], None]) -> None:
-        """Find out whether the values are in order; where not, make the index, unless it is there."""
+        """Check whether the values are sorted, and build the index if they are not."""
         self._index(advance)
 
     def read(self, path: str) -> Versioned:
-        """Return the value at `path`; NotFoundError where there is none."""
+        """Return the value at `path`. Raises NotFoundError if there is no value."""
         with self._searching():
             offset = self._index().start_of(path)
             if offset is None or self._unpacked is None:
@@ -161,8 +163,8 @@ class SnapshotStore(BaseStore):
             return self._value(self._parse(self._unpacked.readline(), path), path)
 
     def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children of `path`."""
-        _, below = prefixed(path)
+        """List the sorted names of the children of `path`."""
+        _, below = split_prefix(path)
         names = []
         with self._searching():
             paths = self._index()
@@ -170,25 +172,28 @@ class SnapshotStore(BaseStore):
             while found is not None and found.startswith(below):
                 name, slash, _ = found[len(below) :].partition("/")
                 names.append(name)
-                # What lies below the child is jumped over.
+                # Skip everything below this child.
                 found = paths.first_behind(below + name) if slash else paths.first_from(f"{found}\0")
         return sorted(set(names))
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
-        """Yield every value at and below `prefix` in the order of the file; all of it is read as a stream."""
-        bare, below = prefixed(prefix)
+        """Yield every value at and below `prefix` in the file's order.
+
+        Reads the complete file as a stream, unless the values are sorted and `prefix` is not the root.
+        """
+        bare, below = split_prefix(prefix)
         ordered = self._in_order() if bare != below else None
         return (
             self._streamed(bare, below, after) if ordered is None else self._part(ordered, bare, below, after)
         )
 
     def _part(self, ordered: OrderedLines, bare: str, below: str, after: str | None) -> Iterator[Versioned]:
-        """Yield what lies at and below a path, which is found by halves."""
+        """Yield the values at and below a path, which is located by binary search."""
         with self._searching():
             if after is None:
                 yield from (own for own in self.read_many([bare]) if own is not None)
             elif ordered.start_of(after) is None:
-                raise _nothing_to_go_on_from(after, self.url)
+                raise _cannot_resume(after, self.url)
             for at, line in ordered.lines_from(below if after in (None, bare) else str(after)):
                 where = f"the line at byte {at}"
                 held = _usual_value(line) or self._value(self._parse(line, where), where)
@@ -203,37 +208,37 @@ class SnapshotStore(BaseStore):
             for number, line in lines:
                 found = _usual_value(line) or self._careful_value(line, number, ends)
                 if after is not None:
-                    # Up to that path, everything is passed over.
+                    # Skip everything up to and including that path.
                     after = None if found is not None and found.path == after else after
                 elif found is not None and (found.path.startswith(below) or found.path == bare):
                     yield found
         self._finish(ends, number)
         if after is not None:
-            raise _nothing_to_go_on_from(after, self.url)
+            raise _cannot_resume(after, self.url)
 
     def next_sequence(self, parent: str) -> int | None:
-        """Return what the head says of it."""
+        """Return the counter of `parent` that the header records, or None if it records none."""
         counters = self.origin.get("counters")
         found = counters.get(parent) if isinstance(counters, dict) else None
         return found if type(found) is int else None
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Refuse: GuardError."""
+        """Raise GuardError, because a snapshot is read-only."""
         self._refuse()
 
     def delete(self, path: str, expected: int) -> None:
-        """Refuse: GuardError."""
+        """Raise GuardError, because a snapshot is read-only."""
         self._refuse()
 
     def close(self) -> None:
-        """Close the file that the index points into."""
-        for held in (self._unpacked, self._paths, self._ordered):
-            if held is not None:
-                held.close()
+        """Close the file and its index."""
+        for opened in (self._unpacked, self._paths, self._ordered):
+            if opened is not None:
+                opened.close()
         self._unpacked, self._paths, self._ordered, self._order_known = None, None, None, False
 
     def _refuse(self) -> NoReturn:
-        raise GuardError("a snapshot is only read", source=self.url)
+        raise GuardError("a snapshot is read-only", source=self.url)
 
     def _open(self) -> BinaryIO:
         try:
@@ -241,27 +246,27 @@ class SnapshotStore(BaseStore):
             magic = file.read(len(MAGIC))
             file.seek(0)
         except OSError as error:
-            raise UnreachableError(f"cannot be read: {error.strerror}", source=self.url) from error
+            raise UnreachableError(f"cannot read the file: {error.strerror}", source=self.url) from error
         return io.BufferedReader(ZstdStream(file, partial=self._partial), 1 << 18) if magic == MAGIC else file
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
-        """Say of what goes wrong in a search which file it is about."""
+        """Add the file's name to errors that occur during a search."""
         try:
             with decoding(self.url):
                 yield
         except OSError as error:
-            raise UnreachableError(f"cannot be read: {error.strerror}", source=self.url) from error
+            raise UnreachableError(f"cannot read the file: {error.strerror}", source=self.url) from error
 
     @contextmanager
     def _lines(self, file: BinaryIO) -> Iterator[Iterator[tuple[int, bytes]]]:
-        """Lend the lines with their numbers; what goes wrong in reading one of them names it."""
+        """Provide (number, line) pairs; errors while reading a line name its number."""
         numbers = count(1)
         try:
-            # Not a generator: a scan's speed is here.
+            # A generator would be slower, and this loop determines the speed of scans.
             yield zip(numbers, iter(partial(file.readline, self._max_line), b""), strict=False)
         except OSError as error:
-            raise UnreachableError(f"cannot be read: {error.strerror}", source=self.url) from error
+            raise UnreachableError(f"cannot read the file: {error.strerror}", source=self.url) from error
         except DecodeError as error:
             if error.source is not None:
                 raise
@@ -270,9 +275,9 @@ class SnapshotStore(BaseStore):
             raise error.within(self.url, what=f"line {next(numbers) - 1}") from error
 
     def _careful_value(self, line: bytes, number: int, ends: _Ends) -> Versioned | None:
-        """Return the value in a line, None where it has none; DecodeError says what is wrong with it."""
+        """Return the value in a line, or None if it holds no value. Raises DecodeError if it is invalid."""
         if line.isspace() or (self._partial and not line.endswith(b"\n")):
-            # The second is where the file was cut, before or behind any of its letters.
+            # A line without a newline is where the file was truncated.
             ends.take({})
             return None
         found = self._beside(line, number)
@@ -283,7 +288,7 @@ class SnapshotStore(BaseStore):
         return self._value(self._parse(line, where), where)
 
     def _beside(self, line: bytes, number: int) -> Document | None:
-        """Return the head or the foot in a line, None for every other line."""
+        """Return the header or footer in a line, or None for every other line."""
         if b'"path"' in line or not line.startswith(b"{"):
             return None
         with decoding(self.url, what=f"line {number}"):
@@ -291,20 +296,25 @@ class SnapshotStore(BaseStore):
             return record if is_head(record) or is_foot(record) else None
 
     def _finish(self, ends: _Ends, lines: int) -> None:
-        """Raise DecodeError where a file with a head ends without a foot, or has not what that counts."""
+        """Check the end of the file.
+
+        Raises DecodeError if the file has a header but no footer, or if the footer's count doesn't match.
+        """
         values = lines - ends.without_value
         self._foot = ends.foot
         if self._partial:
             return
         with decoding(self.url):
             if ends.head and not ends.foot:
-                raise DecodeError(f"cut short: {values} values and no foot (?partial: take what is there)")
+                raise DecodeError(
+                    f"truncated after {values} values: no footer; add ?partial to read them anyway"
+                )
             if ends.foot:
                 check_foot(ends.foot, values)
 
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
         if len(line) >= self._max_line:
-            limit = f"over {self._max_line} bytes, which is the limit (decode: --max-size)"
+            limit = f"more than {self._max_line} bytes, which is the limit (decode: --max-size)"
             raise DecodeError(f"{where}: {limit}", source=self.url)
         with decoding(self.url, what=where):
             record = read_json(line)
@@ -320,13 +330,13 @@ class SnapshotStore(BaseStore):
         try:
             data = a2b_base64(value, strict_mode=True)
         except (Base64Error, ValueError) as error:
-            raise DecodeError(f"{where}: value is not base64: {error}", source=self.url) from error
+            raise DecodeError(f"{where}: the value is not base64: {error}", source=self.url) from error
         created, modified = cast(list[int | None], times)
         ephemeral = record.get("ephemeral") is True
         return Versioned(str(record["path"]), data, version, created, modified, ephemeral)
 
     def _index(self, advance: Callable[[int], None] = lambda count: None) -> PathIndex | OrderedLines:
-        """Return what knows where the line of a path begins; its file is `_unpacked`."""
+        """Return the lookup of line offsets; their file is `_unpacked`."""
         ordered = self._in_order()
         if ordered is not None and ordered.searches < FEW_SEARCHES + ordered.size * SEARCHES_PER_BYTE:
             self._unpacked, self._paths = ordered.file, ordered
@@ -335,7 +345,7 @@ class SnapshotStore(BaseStore):
         return self._paths
 
     def _in_order(self) -> OrderedLines | None:
-        """Return what finds lines by halves, None where the file is not known to be in order."""
+        """Return a binary search over the lines, or None if they are not known to be sorted."""
         if not self._order_known and not self._partial:
             with ExitStack() as unfinished, self._searching():
                 file = unfinished.enter_context(open_regular(self._path))
@@ -371,7 +381,7 @@ class SnapshotStore(BaseStore):
         if file.seekable():
             return file
         with ExitStack() as unfinished, file, self._lines(file) as lines:
-            # It lives until `close`, and has no name, so a killed process leaves nothing.
+            # The copy exists until `close`. It has no name, so a killed process leaves nothing behind.
             spool = cast(BinaryIO, unfinished.enter_context(tempfile.TemporaryFile()))
             spool.writelines(line for _, line in lines)
             spool.seek(0)
@@ -380,7 +390,7 @@ class SnapshotStore(BaseStore):
 
 
 def check_sums(store: Store, sums: Sums) -> None:
-    """Raise DecodeError where a copy's values, all scanned, are not those that its foot sums up."""
+    """Raise DecodeError if a completely scanned copy doesn't match the checksums in its footer."""
     foot = store.origin
     if "sum" in foot:
         with decoding(store.url):
@@ -388,7 +398,7 @@ def check_sums(store: Store, sums: Sums) -> None:
 
 
 class _Ends:
-    """What stands around the values of a file, as far as it was read."""
+    """The header and footer of a file, and how many lines without a value it has."""
 
     def __init__(self) -> None:
         self.head: Document = {}
@@ -396,7 +406,7 @@ class _Ends:
         self.without_value = 0
 
     def take(self, line: Document) -> None:
-        """Note a line that has no value: the head, the foot, or an empty one."""
+        """Record a line without a value: the header, the footer or an empty line."""
         self.without_value += 1
         if is_head(line):
             self.head = line
@@ -405,14 +415,14 @@ class _Ends:
 
 
 def _file_of(url: str) -> tuple[Path, bool]:
-    """Return the file of a URL, and whether a part of it is enough."""
+    """Return the file that a URL names, and whether it has `?partial`."""
     name = split_scheme(url)[1]
     bare = name.removesuffix("?partial")
     return Path(bare), bare != name
 
 
 def _usual_value(line: bytes) -> Versioned | None:
-    """Return the value in a line that is as it should be, None for every other: a scan's speed is here."""
+    """Parse a line in the usual form, quickly. Returns None for any other line."""
     try:
         text = line.decode()
         record, end = _decode_json(text)
@@ -430,8 +440,8 @@ def _usual_value(line: bytes) -> Versioned | None:
     return Versioned(path, value, version, created, modified, record.get("ephemeral") is True)
 
 
-def _nothing_to_go_on_from(after: str, url: str) -> NotFoundError:
-    return NotFoundError(f"nothing at {after}, behind which to go on", source=url)
+def _cannot_resume(after: str, url: str) -> NotFoundError:
+    return NotFoundError(f"cannot resume the scan: nothing at {after}", source=url)
 
 
 def _is_time(value: object) -> bool:

@@ -1,7 +1,8 @@
-"""Writes the file of a `snapshot:` store: line by line, whole or not at all, and to be gone on with.
+"""Write the file of a `snapshot:` store line by line, so that it appears complete and can be resumed.
 
-Until it is whole it is called FILE.part. What a killed process left there is read again by the next one, as
-far as it goes. A name that ends in .zst is compressed, in frames that each can be read without what follows.
+The file is called FILE.part until it is complete. If the process is killed, the next run reads the values
+that can be recovered from that file. If the name ends in .zst, the file is compressed in frames that can be
+read independently.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
 
 ZSTD_LEVEL: Final = 3
-# Of the lines, not compressed: what a kill can cost.
+# How many uncompressed bytes are lost if the process is killed.
 FRAME_BYTES: Final = 1 << 20
 PLAIN_BYTES: Final = 1 << 16
 
 
 class SnapshotWriter:
-    """The snapshot `target` while it is being written; `sums` are those of the values that it has so far."""
+    """The snapshot `target` while it is being written. `sums` covers the values added so far."""
 
     def __init__(self, target: Path, head: Document) -> None:
-        """Begin with the head. UsageError where nothing can be written there."""
+        """Begin the file with its header. Raises UsageError if the file can't be created."""
         self.target = target
         self.sums = Sums()
         self._part = part_of(target)
-        # A part that is gone on with stays until the new one has what it has.
+        # Keep the earlier part until the new one has everything that can be recovered from it.
         self._unfinished = self._part.with_name(self._part.name + ".new")
         try:
             self._file: IO[bytes] = self._unfinished.open("wb")
@@ -41,25 +42,25 @@ class SnapshotWriter:
         self._compress = _compressor() if target.name.endswith(".zst") else None
         self._frame = bytearray()
         self._order = OrderSeen()
-        # Of what is in the file.
+        # The size and checksum of the data that is already in the file.
         self._size, self._checksum = 0, 0
         self._write(head_line(head))
 
     def add(self, held: Versioned) -> None:
-        """Write a value."""
+        """Write one value."""
         self.sums.add(held.path, held.value, ephemeral=held.ephemeral)
         self._order.add(held.path)
         times = held.created, held.modified
         self._write(value_line(held.path, held.value, held.version, *times, ephemeral=held.ephemeral))
 
     def take_its_name(self) -> None:
-        """Call it FILE.part from now on: a part that was there before is not needed any more."""
+        """Rename the file to FILE.part, which replaces the part of an earlier run."""
         self._end_frame()
         self._unfinished.replace(self._part)
         self._unfinished = self._part
 
     def finish(self, facts: Document) -> None:
-        """Write the foot, and give the file its name once it is on disk."""
+        """Write the footer, sync the file, and give it its final name."""
         self._end_frame()
         order = order_facts(self._order, self._size, self._checksum)
         self._write(foot_line(self.sums, {**facts, **order}))
@@ -70,7 +71,7 @@ class SnapshotWriter:
         self._part.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file as it is. Safe after `finish`."""
+        """Close the file as it is. Can be called after `finish`."""
         if not self._file.closed:
             self._end_frame()
             self._file.close()
@@ -91,12 +92,12 @@ class SnapshotWriter:
 
 
 def part_of(target: Path) -> Path:
-    """Return where the file lies while it is not whole."""
+    """Return the path of the file while it is incomplete."""
     return target.with_name(target.name + ".part")
 
 
 def kept_values(target: Path) -> Iterator[Versioned]:
-    """Yield the values that a killed process wrote of `target`, as far as they can be read."""
+    """Yield the values that can be recovered from a killed run's part of `target`."""
     part = part_of(target)
     if part.exists() and part.stat().st_size:
         with SnapshotStore(f"snapshot:{part}?partial") as store:

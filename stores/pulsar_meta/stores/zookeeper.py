@@ -1,8 +1,9 @@
 """`zk://HOST:PORT[,…][/CHROOT]`: a live ZooKeeper, through kazoo.
 
-Options besides the common ones (`access.urls`): `tls=true`, `sasl=REFERENCE` (user:password for DIGEST-MD5),
-`jute_maxbuffer=BYTES` where the server's is not the default. `auth` holds user:password of the digest scheme.
-Nodes made here get ZooKeeper's open ACL and parents are containers, as Pulsar makes them.
+Options in addition to the common ones (`access.urls`): `tls=true`, `sasl=REFERENCE` (user:password for
+DIGEST-MD5), and `jute_maxbuffer=BYTES` if the server doesn't use the default. `auth` refers to user:password
+for the digest scheme. As in Pulsar, created nodes get ZooKeeper's open ACL, and missing parents are container
+nodes.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.stores.base import (
     ABSENT,
-    BaseStore,
     Deletion,
+    Store,
     Versioned,
     Write,
-    behind,
+    child_path,
     is_within,
-    joined,
-    prefixed,
+    roots_after,
+    split_prefix,
 )
 from pulsar_meta.stores.zookeeper_client import (
     NO_NODE,
@@ -49,32 +50,35 @@ from pulsar_meta.stores.zookeeper_client import (
     split_writes,
 )
 
-# ZooKeeper's default for jute.maxbuffer, the largest request that a server takes.
+# ZooKeeper's default for jute.maxbuffer, the largest request that a server accepts.
 JUTE_MAXBUFFER: Final = 0xFFFFF
-# What a request holds besides path and value: its header, lengths, version, an open ACL.
+# The size of a request without path and value: header, lengths, version and an open ACL.
 REQUEST_OVERHEAD: Final = 96
 PAGE: Final = 256
-# What parents count in 31 bits, of which so many steps go into one transaction.
+# A parent's counter has 31 bits. One transaction advances it by up to AT_ONCE.
 MAX_SEQUENCE: Final = 2**31 - 1
 AT_ONCE: Final = 500
 RETRY_PAUSE: Final = 0.1
-# Controls, private use, specials, and what is two characters to Java.
+# Control characters, private use, specials, and characters that Java encodes as surrogate pairs.
 # Source: apache/zookeeper PathUtils.java.
 REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 OWN_NODES: Final = "/zookeeper"
 
 
-class ZookeeperStore(BaseStore):
-    """Values in znodes; a version is the znode's dataVersion."""
+class ZookeeperStore(Store):
+    """Values in znodes. A version is the znode's dataVersion."""
 
     networked = True
     needs_parents = True
     counts_sequences = True
-    sends_groups = True
-    lists_groups = True
+    batches_requests = True
+    batches_listings = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
-        """Connect; UnreachableError where no server answers in time, NotFoundError without the chroot."""
+        """Connect to the servers.
+
+        Raises UnreachableError if no server answers in time, NotFoundError if the chroot doesn't exist.
+        """
         self._parsed = parsed = ServerUrl.parse(
             url, default_port=2181, options=("tls", "sasl", "jute_maxbuffer")
         )
@@ -91,40 +95,40 @@ class ZookeeperStore(BaseStore):
             raise NotFoundError(f"no node {self._chroot}", source=url)
 
     def read(self, path: str) -> Versioned:
-        """Return the value at `path`; NotFoundError where there is none."""
+        """Return the value at `path`. Raises NotFoundError if there is no value."""
         with self._translated(path):
             value, stat = self._ask(self._client.get_async, path)
         return _versioned(path, value, stat)
 
     def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children of `path`, ZooKeeper's own nodes left out."""
+        """List the sorted names of the children of `path`, without ZooKeeper's own nodes."""
         return self.children_many([path])[0]
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """Return what `children` does for each path; all asked for at once."""
-        bare = [prefixed(path)[0] for path in paths]
+        """List the children of each path as `children` does, with all requests in flight together."""
+        bare = [split_prefix(path)[0] for path in paths]
         names = self._page(list(dict.fromkeys(bare)), self._client.get_children_async)
         return [
-            sorted(name for name in names.get(path, ()) if not self._is_own(joined(path, name)))
+            sorted(name for name in names.get(path, ()) if not self._is_own(child_path(path, name)))
             for path in bare
         ]
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every node at and below `prefix`, a parent before its children, siblings by name.
 
-        Requests are sent in pages without waiting for each answer. ZooKeeper's own nodes are left out.
+        Sends a page of requests without waiting for each answer. Leaves out ZooKeeper's own nodes.
         """
-        bare = prefixed(prefix)[0]
-        return self._walk([bare] if after is None else behind(self.children, bare, after))
+        bare = split_prefix(prefix)[0]
+        return self._walk([bare] if after is None else roots_after(self.children, bare, after))
 
     def next_sequence(self, parent: str) -> int | None:
-        """Return how many children were ever created there: the server shows creations and removals."""
+        """Return how many children were ever created, derived from the counts of creations and removals."""
         with self._translated(parent):
             stat = self._ask(self._client.exists_async, parent)
         return None if stat is None else (stat.cversion + stat.numChildren) // 2
 
     def advance_sequence(self, parent: str, floor: int) -> int:
-        """Create and remove children until enough were created: the number itself cannot be set."""
+        """Create and delete children until enough were created, because the number can't be set."""
         self.check_write(parent)
         if floor > MAX_SEQUENCE:
             raise UsageError(f"{parent}: ZooKeeper counts to {MAX_SEQUENCE}, not to {floor}", source=self.url)
@@ -132,7 +136,7 @@ class ZookeeperStore(BaseStore):
         if number is None:
             self.put(parent, b"", ABSENT)
             number = 0
-        passing = joined(parent, f"pulsar-meta-{uuid4()}")
+        passing = child_path(parent, f"pulsar-meta-{uuid4()}")
         while number < floor:
             with self._translated(parent):
                 self._create_and_remove(passing, min(AT_ONCE, floor - number))
@@ -140,7 +144,7 @@ class ZookeeperStore(BaseStore):
         return number
 
     def _create_and_remove(self, path: str, times: int) -> None:
-        """Do so in one transaction; raises what kazoo does, where it was not made."""
+        """Create and delete `path` the given number of times in one transaction. Raises kazoo's errors."""
         transaction = self._client.transaction()
         for _ in range(times):
             transaction.create(path, b"")
@@ -150,7 +154,7 @@ class ZookeeperStore(BaseStore):
                 raise result
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Write if the dataVersion is still `expected` and return the new one."""
+        """Write if the dataVersion is still `expected`, and return the new one."""
         self.check_write(path, value)
         with self._translated(path):
             if expected == ABSENT:
@@ -160,34 +164,34 @@ class ZookeeperStore(BaseStore):
         return int(stat.version)
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """Return the values at `paths` in their order, None where there is none; all asked for at once."""
+        """Read the values at `paths`, in the same order, with None for a path without a value."""
         with self._translated(", ".join(paths[:1])):
             found = self._nodes(list(dict.fromkeys(paths)))
         return [_versioned(path, *found[path]) if path in found else None for path in paths]
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
-        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict."""
+        """Write each (path, value, expected) as `put` does. Returns new versions, with None for conflicts."""
         for path, value, _ in writes:
             self.check_write(path, value)
         changed = [write for write in writes if write[2] != ABSENT]
         groups = list(split_writes(changed, self._jute - REQUEST_OVERHEAD, len(self._chroot.encode())))
         self._await_connection()
-        done = iter(put_groups(self._client, groups, self._answer, self._put_or_conflict))
+        done = iter(put_groups(self._client, groups, self._answer, self._try_put))
         created = iter(self._create_many([write for write in writes if write[2] == ABSENT]))
         return [next(created) if expected == ABSENT else next(done) for _, _, expected in writes]
 
     def _create_many(self, writes: Sequence[Write]) -> list[int | None]:
-        """Create all at once, and by themselves those whose parents are missing; None for a conflict."""
+        """Create nodes in parallel, then one by one if parents are missing. Returns None for a conflict."""
         sent = [self._client.create_async(path, bytes(value)) for path, value, _ in writes]
-        # All answers first: nothing more is sent while requests of ours are still under way.
+        # Collect all answers first, so that nothing else is sent while these requests are in flight.
         answers = [self._created(pending) for pending in sent]
         return [
-            self._put_or_conflict(*write) if missing else version
+            self._try_put(*write) if missing else version
             for write, (version, missing) in zip(writes, answers, strict=True)
         ]
 
     def _created(self, pending: Any) -> tuple[int | None, bool]:
-        """Return the version of a new node, None for a conflict, and whether its parent is missing."""
+        """Return the version of a new node (None for a conflict), and whether its parent is missing."""
         try:
             self._answer(pending)
         except ConflictError:
@@ -201,18 +205,18 @@ class ZookeeperStore(BaseStore):
             return self._once(lambda: pending)
 
     def delete(self, path: str, expected: int) -> None:
-        """Delete if the dataVersion is still `expected`; GuardError where the node has children."""
+        """Delete if the dataVersion is still `expected`. Raises GuardError if the node has children."""
         self.check_write(path)
         with self._translated(path):
             self._once(partial(self._client.delete_async, path, expected))
 
     def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
-        """Make each (path, expected) as `delete` does; return which were made. All are sent at once."""
+        """Delete each (path, expected) as `delete` does, with all requests in flight together."""
         for path, _ in deletions:
             self.check_write(path)
         self._await_connection()
         sent = [self._client.delete_async(path, expected) for path, expected in deletions]
-        # All answers first: nothing more is sent while requests of ours are still under way.
+        # Collect all answers first, so that nothing else is sent while these requests are in flight.
         return [self._deleted(path, pending) for (path, _), pending in zip(deletions, sent, strict=True)]
 
     def _deleted(self, path: str, pending: Any) -> bool:
@@ -230,24 +234,24 @@ class ZookeeperStore(BaseStore):
         return True
 
     def check_path(self, path: str) -> None:
-        """Raise UsageError also for characters that ZooKeeper has in no path."""
+        """Raise UsageError also for characters that ZooKeeper doesn't allow in paths."""
         super().check_path(path)
         found = REFUSED.search(path)
         if found is not None:
-            raise UsageError(f"{path!r}: ZooKeeper takes no {found[0]!r} in a path", source=self.url)
+            raise UsageError(f"{path!r}: ZooKeeper doesn't allow {found[0]!r} in a path", source=self.url)
 
     def check_write(self, path: str, value: bytes = b"") -> None:
-        """Raise GuardError for what the server would answer by dropping the connection."""
+        """Raise GuardError also for a request that would make the server drop the connection."""
         super().check_write(path, value)
         if not self._chroot and is_within(path, OWN_NODES):
-            raise GuardError(f"{path} is ZooKeeper's own", source=self.url)
+            raise GuardError(f"refusing to write {path}: it belongs to ZooKeeper", source=self.url)
         size = len(self._chroot.encode()) + len(path.encode()) + len(value) + REQUEST_OVERHEAD
         if size > self._jute:
-            text = f"{path}: a request of {size} bytes, the server takes {self._jute} (jute.maxbuffer)"
+            text = f"{path}: a request of {size} bytes, the server accepts {self._jute} (jute.maxbuffer)"
             raise GuardError(text, source=self.url)
 
     def close(self) -> None:
-        """End the session. Safe to call twice."""
+        """End the session. Can be called twice."""
         end_session(self._client, self._timeout)
 
     def _walk(self, paths: Iterable[str]) -> Iterator[Versioned]:
@@ -256,7 +260,7 @@ class ZookeeperStore(BaseStore):
             nodes = self._nodes(page)
             parents = [path for path, (_, stat) in nodes.items() if stat.numChildren]
             names = self._page(parents, self._client.get_children_async)
-            below = self._walk(joined(path, name) for path in names for name in sorted(names[path]))
+            below = self._walk(child_path(path, name) for path in names for name in sorted(names[path]))
             waiting = next(below, None)
             for path, (value, stat) in nodes.items():
                 if path != "/" or value:
@@ -269,7 +273,7 @@ class ZookeeperStore(BaseStore):
         return path == OWN_NODES and not self._chroot
 
     def _nodes(self, paths: Sequence[str]) -> dict[str, Any]:
-        """Return (value, stat) of the paths that are there, many in one request where the server can."""
+        """Return (value, stat) of the paths that exist, with multiRead if the server supports it."""
         if not self._reads_many:
             return self._page(paths, self._client.get_async)
         groups = [paths[at : at + NODES] for at in range(0, len(paths), NODES)]
@@ -279,14 +283,14 @@ class ZookeeperStore(BaseStore):
         for group, pending in zip(groups, sent, strict=True):
             nodes = self._answer_to_read(group, pending)
             if len(nodes) != len(group):
-                text = f"asked for {len(group)} nodes, the server answered with {len(nodes)}"
+                text = f"expected {len(group)} nodes in the server's answer, found {len(nodes)}"
                 raise DecodeError(text, source=self.url)
             for path, node in zip(group, nodes, strict=True):
                 if not isinstance(node, int):
                     found[path] = node
                 elif node != NO_NODE:
                     refused.append(path)
-        # One by one, the error has a name.
+        # Read one by one, each failure has an error of its own.
         return found | self._page(refused, self._client.get_async)
 
     def _answer_to_read(self, group: Sequence[str], pending: Any) -> list[Any]:
@@ -298,13 +302,13 @@ class ZookeeperStore(BaseStore):
         except UnreachableError as error:
             if not isinstance(error.__cause__, UnimplementedError):
                 raise
-            # Before ZooKeeper 3.6.
+            # Servers older than ZooKeeper 3.6 don't support multiRead.
             self._reads_many = False
             nodes = self._page(group, self._client.get_async)
             return [nodes.get(path, NO_NODE) for path in group]
 
     def _page(self, paths: Sequence[str], request: Callable[[str], Any]) -> dict[str, Any]:
-        """Send one request a path at once; return the answers of those that are (still) there."""
+        """Send one request per path in parallel, and return the answers for the paths that exist."""
         from kazoo.exceptions import NoNodeError
 
         answers = {}
@@ -332,7 +336,7 @@ class ZookeeperStore(BaseStore):
             self._once(partial(self._client.create_async, path, value))
 
     def _ask(self, request: Callable[[str], Any], path: str, pending: Any = None) -> Any:
-        """Return the answer to a request that only reads: sent again until the time is over."""
+        """Return the answer to a read, which is sent again after a lost connection until the timeout."""
         deadline = time.monotonic() + self._timeout
         while True:
             left = max(deadline - time.monotonic(), RETRY_PAUSE)
@@ -345,17 +349,17 @@ class ZookeeperStore(BaseStore):
                 pending = None
 
     def _once(self, request: Callable[[], Any]) -> Any:
-        """Return the answer to a request that writes: never sent twice, nor later than asked."""
+        """Return the answer to a write, which is never sent twice, nor after the timeout."""
         self._await_connection()
         try:
             return request().get(timeout=self._timeout)
         except self._client.handler.timeout_exception:
-            # It may still be queued: a closed client never sends it.
+            # The request may still be queued, and closing the client makes sure that it is never sent.
             self.close()
             raise
 
     def _await_connection(self) -> None:
-        """Return when the session is up; kazoo would queue a write while it is not."""
+        """Wait for the session, because kazoo would queue a write while there is none."""
         if self._client.client_state == "CLOSED":
             self._client = connect(self._parsed)
         deadline = time.monotonic() + self._timeout
@@ -375,24 +379,26 @@ class ZookeeperStore(BaseStore):
         except (kazoo.BadVersionError, kazoo.NodeExistsError) as error:
             raise ConflictError(f"{path}: changed since it was read", source=self.url) from error
         except (UnicodeDecodeError, struct.error, IndexError, MemoryError) as error:
-            text = f"{path}: the server's answer cannot be read: {error}"
+            text = f"{path}: cannot decode the server's answer: {error}"
             raise DecodeError(text, source=self.url) from error
         except ValueError as error:
-            raise UsageError(f"{path!r}: no path: {error}") from error
+            raise UsageError(f"invalid path {path!r}: {error}") from error
         except kazoo.NotEmptyError as error:
             raise GuardError(f"{path} has children", source=self.url) from error
         except (kazoo.NoAuthError, kazoo.AuthFailedError) as error:
-            text = f"{path}: the credentials do not allow it ({type(error).__name__})"
+            text = f"{path}: the credentials don't allow it ({type(error).__name__})"
             raise UnreachableError(text, source=self.url) from error
         except (*_lost(), self._client.handler.timeout_exception) as error:
             text = f"{path}: {no_answer(self._timeout)}"
             raise UnreachableError(text, source=self.url) from error
         except kazoo.KazooException as error:
-            raise UnreachableError(f"{path}: it refuses ({type(error).__name__})", source=self.url) from error
+            raise UnreachableError(
+                f"{path}: the server refused the request ({type(error).__name__})", source=self.url
+            ) from error
 
 
 def _lost() -> tuple[type[Exception], ...]:
-    """Return what kazoo raises when the connection broke: whether the request was served is not known."""
+    """Return kazoo's errors for a broken connection, after which the outcome of a request is unknown."""
     from kazoo.exceptions import ConnectionLoss, OperationTimeoutError, SessionExpiredError
 
     return ConnectionLoss, SessionExpiredError, OperationTimeoutError

@@ -1,9 +1,10 @@
-"""kazoo, tamed, and what it lacks: it connects within a time or not at all, logs nothing, makes container
-nodes, reads many nodes in one request (`multiRead`) and has several transactions under way at once.
+"""Extensions of kazoo: connecting within a time limit, container nodes, multiRead and parallel transactions.
 
-A request for each node costs kazoo about as much as writing one; `multiRead` costs a small part of that. A
-transaction (`multi`) is one request and one proposal of the ensemble, so a thousand values cost little more
-than ten. It is all or nothing: where one value of it moved, its values are written one by one.
+With kazoo, a request per node costs about as much as writing one; `multiRead` reads many nodes for a small
+part of that. A transaction (`multi`) is one request and one proposal of the ensemble, so a thousand values
+cost little more than ten. It is all or nothing, so if one of its values has changed, its values are written
+one by one.
+
 Sources: ZooKeeper 3.6's ZooDefs.OpCode, MultiOperationRecord, MultiResponse; kazoo.client.TransactionRequest.
 """
 
@@ -19,7 +20,7 @@ from importlib.util import find_spec
 from threading import Event, Timer
 from typing import Any, Final
 
-from pulsar_meta.access.sockets import no_answer, nobody_listens
+from pulsar_meta.access.sockets import connection_problem, no_answer
 from pulsar_meta.access.urls import ServerUrl, user_password
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 from pulsar_meta.stores.base import Write
@@ -27,12 +28,12 @@ from pulsar_meta.stores.base import Write
 # org.apache.zookeeper.ZooDefs.OpCode.createContainer; its only mode is CreateMode.CONTAINER.
 CREATE_CONTAINER: Final = 19
 CONTAINER_MODE: Final = 4
-# After so many seconds without a connection it is found out whether somebody listens at all.
+# After this many seconds without a connection, check whether any server listens.
 PROBE: Final = 0.5
 
 
 def connect(url: ServerUrl) -> Any:
-    """Return a connected KazooClient; UnreachableError where no server answers in time."""
+    """Return a connected KazooClient. Raises UnreachableError if no server answers in time."""
     client = _client(url)
     sasl = None if client._connection.sasl_options is None else _Sasl(client)
     try:
@@ -46,13 +47,13 @@ def connect(url: ServerUrl) -> Any:
     if sasl is not None and sasl.refused:
         end_session(client, 0.05)
         raise UnreachableError("the server refused the SASL credentials", source=url.url)
-    # Not given before: kazoo would ask whether it is there, and warn where it is not.
+    # Set only now, because a chroot given to the constructor makes kazoo check it and log a warning.
     client.chroot = f"/{url.path}" if url.path else ""
     return client
 
 
 def container_request(client: Any, path: str) -> Any:
-    """Send the request for an empty container node at `path` and return what will have the answer."""
+    """Send the request for an empty container node at `path`, and return the pending answer."""
     from kazoo.client import _prefix_root
     from kazoo.protocol.serialization import Create2
     from kazoo.security import OPEN_ACL_UNSAFE
@@ -67,18 +68,18 @@ def container_request(client: Any, path: str) -> Any:
 
 
 def _start(client: Any, url: ServerUrl, answered: Event | None) -> str | None:
-    """Connect; return why it is not possible, at once where nobody listens.
+    """Connect, and return why it failed, or None if it succeeded. Fails early if no server listens.
 
-    With `answered`, the server's answer to credentials is waited for: who is refused is not connected
-    any more.
+    `answered` is set once the server has answered the credentials, because a server that refuses them closes
+    the connection.
     """
     begun = time.monotonic()
     connected = client.start_async()
     ready = connected if answered is None else answered
     if not ready.wait(min(PROBE, url.timeout)):
-        nobody = nobody_listens(url.endpoints, max(url.timeout - PROBE, PROBE))
-        if nobody is not None:
-            return nobody
+        problem = connection_problem(url.endpoints, max(url.timeout - PROBE, PROBE))
+        if problem is not None:
+            return problem
         ready.wait(max(url.timeout - (time.monotonic() - begun), 0))
     return None if ready.is_set() else no_answer(url.timeout)
 
@@ -105,10 +106,11 @@ def _client(url: ServerUrl) -> Any:
 
 
 class _Sasl:
-    """Waits for the server's answer to SASL credentials.
+    """Wait for the server's answer to SASL credentials.
 
-    kazoo counts as connected before it, and takes only a dropped connection for a refusal; of a server that
-    names it (since ZooKeeper 3.6), its thread would die with a traceback.
+    kazoo considers itself connected before that answer, and only recognizes a dropped connection as a
+    refusal. If the server names the refusal, as ZooKeeper does since 3.6, kazoo's thread would die with a
+    traceback.
     """
 
     def __init__(self, client: Any) -> None:
@@ -129,9 +131,9 @@ class _Sasl:
 
 
 def end_session(client: Any, seconds: float) -> None:
-    """End the session and the connection; where the server does not agree within `seconds`, the latter only.
+    """End the session, then the connection. If the server doesn't answer in `seconds`, drop the connection.
 
-    kazoo would wait for the end of an answer that began, also where its bytes drip.
+    Without the timer, kazoo would wait for the end of an answer that a slow server has begun.
     """
     timer = Timer(seconds, _cut, (client,))
     timer.daemon = True
@@ -155,7 +157,7 @@ def _sasl(url: ServerUrl) -> dict[str, str] | None:
     if secret is None:
         return None
     if find_spec("puresasl") is None:
-        raise UsageError("sasl: needs the library pure-sasl (pip install pure-sasl)", source=url.url)
+        raise UsageError("sasl= needs the library pure-sasl; run pip install pure-sasl", source=url.url)
     user, password = user_password(secret, "sasl")
     return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
 
@@ -164,7 +166,7 @@ MULTI_READ: Final = 22
 GET_DATA: Final = 4
 ERROR: Final = -1
 NO_NODE: Final = -101
-# Nodes in one request; their values come back in one answer.
+# How many nodes are read with one request, which returns all their values in one answer.
 NODES: Final = 32
 
 _header: Final = struct.Struct(">i?i")
@@ -174,21 +176,21 @@ _END: Final = _header.pack(-1, True, -1)
 _GET: Final = _header.pack(GET_DATA, False, -1)
 _NO_WATCH: Final = b"\0"
 
-# What an answer holds of a node: its value and stat, or the number of an error.
+# A node's value and stat in an answer, or an error code.
 Node = tuple[bytes, Any] | int
 
 
 class ReadNodes:
-    """The request, as kazoo's connection sends it and reads its answer."""
+    """A multiRead request, with the methods that kazoo's connection calls."""
 
     type = MULTI_READ
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """`paths` are whole ones, the chroot in front."""
+        """Read the nodes at `paths`, which are absolute and include the chroot."""
         self.paths = paths
 
     def serialize(self) -> bytes:
-        """Return the body of the request."""
+        """Encode the body of the request."""
         parts = []
         for path in self.paths:
             text = path.encode()
@@ -197,7 +199,7 @@ class ReadNodes:
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Node]:
-        """Return what each path holds, in the order of the request."""
+        """Decode the answer: one node per path, in the order of the request."""
         from kazoo.protocol.states import ZnodeStat
 
         nodes: list[Node] = []
@@ -219,7 +221,7 @@ class ReadNodes:
 
 
 def send_read(client: Any, paths: Sequence[str]) -> Any:
-    """Send the request for some nodes and return what will have the answer."""
+    """Send a multiRead request, and return the pending answer."""
     from kazoo.client import _prefix_root
 
     pending = client.handler.async_result()
@@ -228,12 +230,12 @@ def send_read(client: Any, paths: Sequence[str]) -> Any:
 
 
 OPERATIONS: Final = 64
-# What an operation of a transaction holds besides path and value.
+# The size of one operation of a transaction without path and value.
 OPERATION_OVERHEAD: Final = 32
 
 
 def split_writes(writes: Sequence[Write], limit: int, prefix: int) -> Iterator[list[Write]]:
-    """Yield the writes in groups whose requests stay below `limit` bytes; `prefix` is the chroot's size."""
+    """Group writes into requests of less than `limit` bytes. `prefix` is the size of the chroot."""
     group: list[Write] = []
     size = 0
     for write in writes:
@@ -248,7 +250,7 @@ def split_writes(writes: Sequence[Write], limit: int, prefix: int) -> Iterator[l
 
 
 def send_transaction(client: Any, group: Sequence[Write]) -> Any:
-    """Send compare-and-sets of existing nodes as one transaction; return what will have the answers."""
+    """Send compare-and-sets of existing nodes as one transaction, and return the pending answers."""
     transaction = client.transaction()
     for path, value, version in group:
         transaction.set_data(path, value, version)
@@ -256,7 +258,7 @@ def send_transaction(client: Any, group: Sequence[Write]) -> Any:
 
 
 def versions_of(answers: Sequence[Any]) -> list[int] | None:
-    """Return the new versions, None where the transaction did not happen."""
+    """Return the new versions, or None if the transaction failed."""
     if any(isinstance(answer, Exception) for answer in answers):
         return None
     return [int(answer.version) for answer in answers]
@@ -268,12 +270,12 @@ def put_groups(
     wait: Callable[[Any], Any],
     put: Callable[[str, bytes, int], int | None],
 ) -> list[int | None]:
-    """Send all groups at once and return the new version of each write, None for a conflict.
+    """Send all groups in parallel, and return the new version of each write, with None for a conflict.
 
-    `wait` returns what a pending request answers, `put` makes a single write.
+    `wait` returns the answer to a pending request; `put` makes a single write.
     """
     sent = [send_transaction(client, group) if len(group) > 1 else None for group in groups]
-    # All answers first: nothing more is sent while requests of ours are still under way.
+    # Collect all answers first, so that nothing else is sent while these requests are in flight.
     answers = [None if pending is None else versions_of(wait(pending)) for pending in sent]
     done: list[int | None] = []
     for group, versions in zip(groups, answers, strict=True):

@@ -1,10 +1,10 @@
-"""`zk-files:DIR[?at=TIME|zxid=N][&logs=DIR][&chroot=/PATH]`: ZooKeeper as its own files have it; read-only.
+"""`zk-files:DIR[?at=TIME|zxid=N][&logs=DIR][&chroot=/PATH]`: ZooKeeper's data files as a store; read-only.
 
-DIR is ZooKeeper's data directory or the `version-2` in it; `logs` is where the transaction logs lie, if
-elsewhere. The newest snapshot that was whole by then is read, and the logs are replayed over it: as far as
-they go, up to the transaction `zxid` (decimal, or hexadecimal with 0x), or up to a time (milliseconds, or
-ISO 8601, UTC unless it says otherwise). Nothing is written, and a server may be running on the files: a
-transaction that is just being written ends the log.
+DIR is ZooKeeper's data directory or the `version-2` in it. `logs` is the directory of the transaction logs,
+if they are in a different one. The store reads the newest intact snapshot and replays the logs over it: all
+of them, up to the transaction `zxid` (decimal, or hexadecimal with 0x), or up to a time (milliseconds, or ISO
+8601 in UTC unless it has an offset). Nothing is written, and a server can be running on the files, because a
+transaction that is still being written ends the log.
 
 Source: apache/zookeeper FileTxnSnapLog, FileSnap (findNValidSnapshots), SnapStream.
 """
@@ -40,22 +40,22 @@ from pulsar_meta.codecs.zookeeper_files.log import (
     read_log,
 )
 from pulsar_meta.codecs.zookeeper_files.snapshot import Node, Snapshot, Tree, read_snapshot, unpack_snappy
-from pulsar_meta.stores.base import BaseStore, Change, Versioned, behind, is_within, joined, prefixed
+from pulsar_meta.stores.base import Change, Store, Versioned, child_path, is_within, roots_after, split_prefix
 
 OPTIONS: Final = frozenset({"at", "zxid", "logs", "chroot"})
 OWN_NODES: Final = "/zookeeper"
 BROKERS: Final = "/loadbalance/brokers"
-# Above these bits of a zxid stands the epoch of the leader that gave it; below them it counts up by one.
+# The high bits of a zxid are the leader's epoch, the low bits count transactions in that epoch.
 EPOCH_BITS: Final = 32
 
 
-class ZookeeperFilesStore(BaseStore):
-    """The tree at one moment, held in memory; versions are the nodes' dataVersions."""
+class ZookeeperFilesStore(Store):
+    """The tree at one moment, in memory. Versions are the nodes' dataVersions."""
 
-    scans_one_moment = True
+    has_consistent_scans = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
-        """Find the files; NotFoundError where there are none, GuardError for writing."""
+        """Find the files. Raises NotFoundError if there are none, GuardError if opened for writing."""
         self.url = url
         self.writable = False
         if not read_only:
@@ -67,43 +67,43 @@ class ZookeeperFilesStore(BaseStore):
         self._moment = Moment.parse(options, url)
 
     def prepare(self, advance: Callable[[int], None]) -> None:
-        """Read the files, unless that was done; `advance` is given all nodes at once."""
+        """Read the files, unless that is done already, and report all nodes to `advance` together."""
         self.children("/")
         advance(len(self._nodes))
 
     def read(self, path: str) -> Versioned:
-        """Return the value at `path`; NotFoundError where there was none."""
+        """Return the value at `path`. Raises NotFoundError if there was no value."""
         node = self._nodes.get(self._inside(path))
         if node is None or self._is_own(path):
             raise NotFoundError(f"nothing at {path}", source=self.url)
         return _versioned(path, node)
 
     def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children of `path`, ZooKeeper's own nodes left out."""
-        bare = prefixed(path)[0]
+        """List the sorted names of the children of `path`, without ZooKeeper's own nodes."""
+        bare = split_prefix(path)[0]
         names = self._children.get(self._inside(bare), ())
-        return [name for name in names if not self._is_own(joined(bare, name))]
+        return [name for name in names if not self._is_own(child_path(bare, name))]
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every node at and below `prefix`, a parent before its children, siblings by name."""
-        waiting = [prefixed(prefix)[0]]
+        waiting = [split_prefix(prefix)[0]]
         if after is not None:
-            waiting = list(behind(self.children, prefix, after))[::-1]
+            waiting = list(roots_after(self.children, prefix, after))[::-1]
         while waiting:
             path = waiting.pop()
             node = self._nodes.get(self._inside(path))
             if node is not None and not self._is_own(path):
                 if path != "/" or node.data:
                     yield _versioned(path, node)
-                waiting += [joined(path, name) for name in reversed(self.children(path))]
+                waiting += [child_path(path, name) for name in reversed(self.children(path))]
 
     def next_sequence(self, parent: str) -> int | None:
-        """Return how many children were ever created there."""
+        """Return how many children were ever created below `parent`."""
         node = self._nodes.get(self._inside(parent))
         return None if node is None else node.creations
 
     def history(self, path: str) -> Iterator[Change]:
-        """Yield the changes of a node from the first transaction on that the logs have, up to the moment."""
+        """Yield the changes of a node from the first logged transaction up to the store's moment."""
         brokers = Brokers(f"{self._chroot}{BROKERS}/")
         inside = self._inside(path)
         for change in self._files.history(inside, self._moment, brokers):
@@ -111,19 +111,19 @@ class ZookeeperFilesStore(BaseStore):
             yield change if held is None else change._replace(value=held._replace(path=path))
 
     def transactions(self) -> Iterator[Transaction]:
-        """Yield every transaction of the logs in order, whatever the moment."""
+        """Yield every transaction of the logs in order, including those after the store's moment."""
         return self._files.transactions()
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Refuse: GuardError."""
+        """Raise GuardError, because ZooKeeper's files are read-only."""
         self._refuse()
 
     def delete(self, path: str, expected: int) -> None:
-        """Refuse: GuardError."""
+        """Raise GuardError, because ZooKeeper's files are read-only."""
         self._refuse()
 
     def close(self) -> None:
-        """Let go of the tree."""
+        """Discard the tree."""
         self.__dict__.pop("_tree", None)
         self.__dict__.pop("_children", None)
 
@@ -154,27 +154,29 @@ class ZookeeperFilesStore(BaseStore):
         return not self._chroot and is_within(path, OWN_NODES)
 
     def _refuse(self) -> NoReturn:
-        raise GuardError("ZooKeeper's files are only read", source=self.url)
+        raise GuardError(
+            "ZooKeeper's files are read-only; write to the running ZooKeeper (zk://)", source=self.url
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Up to where transactions count: a zxid, or a time in milliseconds, both included; neither: all."""
+    """The last transaction to apply: a zxid or a time in milliseconds, both inclusive, or neither for all."""
 
     zxid: int | None = None
     time: int | None = None
 
     def is_before(self, transaction: Transaction) -> bool:
-        """Return whether a transaction came later."""
+        """Whether `transaction` is later than this moment."""
         if self.zxid is not None:
             return transaction.zxid > self.zxid
         return self.time is not None and transaction.time > self.time
 
     @classmethod
     def parse(cls, options: dict[str, str], url: str) -> Moment:
-        """Read `zxid` or `at`; UsageError for both, or for what is neither a number nor a time."""
+        """Parse `zxid` or `at`. Raises UsageError for both together, or for an invalid number or time."""
         if "zxid" in options and "at" in options:
-            raise UsageError("at=TIME or zxid=N, not both", source=url)
+            raise UsageError("choose either at=TIME or zxid=N, not both", source=url)
         try:
             zxid = int(options["zxid"], 0) if "zxid" in options else None
         except ValueError:
@@ -194,17 +196,18 @@ class ServerFiles:
 
     @classmethod
     def find(cls, directory: Path, logs: str | None, url: str) -> ServerFiles:
-        """Look into a data directory, or `version-2` itself; NotFoundError where neither kind lies."""
+        """List a data directory, or `version-2` itself. Raises NotFoundError if it has no such files."""
         snapshots = _numbered(directory, "snapshot.", url)
         found = cls(url, snapshots, _numbered(Path(logs) if logs else directory, "log.", url))
         if not found.snapshots and not found.logs:
-            raise NotFoundError("no snapshots and no transaction logs of ZooKeeper here", source=url)
+            raise NotFoundError("the directory has no ZooKeeper snapshots or transaction logs", source=url)
         return found
 
     def tree(self, moment: Moment) -> Tree:
-        """Return the tree as it was. NotFoundError for a moment that the files do not reach.
+        """Rebuild the tree as of `moment`.
 
-        DecodeError where transactions are missing between a snapshot and the moment, or cannot be read.
+        Raises NotFoundError if the files don't reach that moment. Raises DecodeError if transactions between
+        the snapshot and the moment are missing or damaged.
         """
         until = self._zxid_at(moment.time) if moment.time is not None else moment.zxid
         snapshot = self._snapshot(until)
@@ -220,9 +223,10 @@ class ServerFiles:
         return snapshot.tree
 
     def transactions(self, after: int = 0) -> Iterator[Transaction]:
-        """Yield the transactions above the zxid `after`, over all logs; DecodeError where some are missing.
+        """Yield the transactions after the zxid `after` from all logs.
 
-        A log that breaks off is followed by the next one only where that goes on with the next zxid.
+        Raises DecodeError if some are missing. After a truncated log, the next log is only used if it begins
+        with the next zxid.
         """
         last, begun = after, False
         for path in self._logs_from(after):
@@ -233,7 +237,7 @@ class ServerFiles:
                     yield transaction
 
     def history(self, path: str, moment: Moment, brokers: Brokers) -> Iterator[Change]:
-        """Yield what the transactions up to `moment` made of the node at `path`, its first value first."""
+        """Yield the changes of the node at `path` up to `moment`, starting with its first value."""
         oldest = self._oldest()
         tree, node = oldest.tree, oldest.tree.nodes.get(path)
         if node is not None and node.mzxid <= oldest.zxid:
@@ -253,7 +257,7 @@ class ServerFiles:
                 yield Change(transaction.zxid, transaction.time, writer, held)
 
     def _oldest(self) -> Snapshot:
-        """Return the oldest snapshot from which the logs go on to their end without a gap."""
+        """Return the oldest snapshot after which the logs are complete to their end."""
         fault: DecodeError | None = None
         for zxid, path in self.snapshots:
             try:
@@ -282,7 +286,7 @@ class ServerFiles:
                     yield found
 
     def _snapshot(self, until: int | None) -> Snapshot:
-        """Return the newest whole snapshot that holds nothing later than `until`."""
+        """Return the newest intact snapshot without changes later than `until`."""
         fault: DecodeError | None = None
         for zxid, path in reversed(self.snapshots):
             if until is None or zxid <= until:
@@ -290,7 +294,7 @@ class ServerFiles:
                     with decoding(str(path)):
                         snapshot = read_snapshot(_unpacked(path), zxid)
                 except DecodeError as error:
-                    # ZooKeeper goes back to the one before, too; gaps in the logs would be found.
+                    # ZooKeeper also falls back to the previous snapshot. Gaps in the logs are detected later.
                     fault = fault or error
                     continue
                 if until is None or snapshot.last_zxid <= until:
@@ -304,48 +308,46 @@ class ServerFiles:
         if fault is not None:
             raise fault
         raise NotFoundError(
-            "no snapshot is that old, and the logs do not begin with the first transaction", source=self.url
+            "no snapshot is old enough, and the logs don't begin with the first transaction", source=self.url
         )
 
     def _zxid_at(self, time: int) -> int | None:
-        """Return the last zxid up to a time, None where nothing came later.
+        """Return the last zxid up to a time, or None if no transaction is later.
 
-        NotFoundError for a time before the logs.
+        Raises NotFoundError if the time is before the first log.
         """
         last = None
         for transaction in self.transactions():
             if transaction.time > time:
                 if last is None:
                     begin = iso_time(transaction.time)
-                    raise NotFoundError(
-                        f"the transaction logs begin at {begin}, later than that", source=self.url
-                    )
+                    raise NotFoundError(f"the transaction logs only begin at {begin}", source=self.url)
                 return last
             last = transaction.zxid
         return None
 
 
 class Brokers:
-    """Which broker has which session, by the ephemeral nodes that brokers register with."""
+    """The broker of each session, from the ephemeral nodes with which brokers register."""
 
     def __init__(self, parent: str) -> None:
-        """`parent` is the path of the registrations, with a slash at its end."""
+        """Watch for registrations below `parent`, a path that ends with a slash."""
         self._parent = parent
         self._names: dict[int, str] = {}
 
     def note(self, tree: Tree) -> None:
-        """Learn the registrations that a tree has."""
+        """Learn from the registrations in a tree."""
         for path, node in tree.nodes.items():
             self._learn(path, node.owner)
 
     def follow(self, transaction: Transaction) -> None:
-        """Learn the registrations that a transaction makes."""
+        """Learn from the registrations that a transaction creates."""
         for change in changes_of(transaction):
             if isinstance(change, Create):
                 self._learn(change.path, change.owner)
 
     def name(self, session: int) -> str:
-        """Return the broker of a session, or else the session's id in hexadecimal."""
+        """Return the broker of a session, or the session's id in hexadecimal if the broker is unknown."""
         return self._names.get(session, f"session {session & (2**64 - 1):#x}")
 
     def _learn(self, path: str, owner: int) -> None:
@@ -354,7 +356,7 @@ class Brokers:
 
 
 def _mark(tree: Tree, path: str) -> tuple[int, int] | None:
-    """Return what differs after each change of a node's bytes."""
+    """Return the zxids that identify the current bytes of a node."""
     node = tree.nodes.get(path)
     return None if node is None else (node.czxid, node.mzxid)
 
@@ -364,14 +366,14 @@ def _versioned(path: str, node: Node) -> Versioned:
 
 
 def _numbered(directory: Path, prefix: str, url: str) -> tuple[tuple[int, Path], ...]:
-    """Return the files `PREFIX<hexadecimal zxid>[.gz|.snappy]` of a directory, by number."""
+    """List the files `PREFIX<hexadecimal zxid>[.gz|.snappy]` of a directory, sorted by zxid."""
     below = directory / "version-2"
     try:
         names = sorted((below if below.is_dir() else directory).iterdir())
     except FileNotFoundError:
         raise NotFoundError("no such directory", source=url) from None
     except OSError as error:
-        raise UnreachableError(f"cannot be read: {error.strerror}", source=url) from error
+        raise UnreachableError(f"cannot list the directory: {error.strerror}", source=url) from error
     found = []
     for path in names:
         number = path.name.removeprefix(prefix).removesuffix(".gz").removesuffix(".snappy")
@@ -387,7 +389,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UnreachableError(f"cannot be read: {error.strerror}", source=str(path)) from error
+        raise UnreachableError(f"cannot read the file: {error.strerror}", source=str(path)) from error
 
 
 def _unpacked(path: Path) -> bytes:
@@ -406,7 +408,7 @@ def _options(query: str, url: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in OPTIONS:
-            raise UsageError(f"no option {name!r}; known: {', '.join(sorted(OPTIONS))}", source=url)
+            raise UsageError(f"unknown option {name!r}; choose from {', '.join(sorted(OPTIONS))}", source=url)
     return options
 
 
@@ -414,7 +416,7 @@ def _milliseconds(text: str, url: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        # A plus in a query stands for a space.
+        # In a query, a plus sign means a space.
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
         raise UsageError(f"at={text}: expected a time (ISO 8601) or milliseconds", source=url) from None

@@ -17,22 +17,25 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-# Frames whose bytes are kept at hand.
+# How many uncompressed frames to keep in memory.
 AT_HAND: Final = 4
 _LONGEST_HEADER: Final = 18
 _RLE: Final = 1
 
 
 class ZstdFrames(io.RawIOBase):
-    """The uncompressed bytes of the first `end` bytes of `file`."""
+    """The uncompressed bytes of the first `end` bytes of `file`, with random access."""
 
     def __init__(self, file: BinaryIO, end: int, largest: int) -> None:
-        """Find the frames; DecodeError where one does not say its size, or has over `largest` bytes."""
+        """Locate the frames.
+
+        Raises DecodeError if a frame doesn't record its uncompressed size, or has more than `largest` bytes.
+        """
         import zstandard
 
         self._file, self._at = file, 0
         self._unpack, self._error = zstandard.ZstdDecompressor().decompress, zstandard.ZstdError
-        # Of each frame where it lies in the file, and where its bytes do in the whole.
+        # For each frame, its range in the file and its offset in the uncompressed data.
         self._places, self._starts, self.size = list[tuple[int, int]](), list[int](), 0
         self._ready = OrderedDict[int, bytes]()
         at = 0
@@ -44,7 +47,7 @@ class ZstdFrames(io.RawIOBase):
             except self._error as error:
                 raise DecodeError(f"not zstd: {error}", offset=at) from error
             if not 0 <= found.content_size <= largest:
-                raise DecodeError("a frame does not say its size, or is too large", offset=at)
+                raise DecodeError("a frame is too large, or does not record its size", offset=at)
             after = self._end_of(at + header) + 4 * found.has_checksum
             self._places.append((at, after))
             self._starts.append(self.size)
@@ -52,21 +55,21 @@ class ZstdFrames(io.RawIOBase):
             at = after
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to an offset and return it."""
+        """Move to an offset in the uncompressed data, and return it."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill `buffer` from one frame and return how many bytes went in; 0 at the end."""
+        """Fill `buffer` from one frame, and return the number of bytes, which is 0 at the end."""
         if self._at >= self.size:
             return 0
         number = bisect_right(self._starts, self._at) - 1
@@ -96,7 +99,7 @@ class ZstdFrames(io.RawIOBase):
         return data
 
     def _end_of(self, at: int) -> int:
-        """Return where the blocks end that begin at an offset."""
+        """Return the end of the blocks that begin at an offset."""
         last = False
         while not last:
             head = self._pread(at, 3)
@@ -112,15 +115,15 @@ class ZstdFrames(io.RawIOBase):
 
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-# A block of four bytes can stand for 128 KiB: small pieces bound what one of them can turn into.
+# A block of four bytes can expand to 128 KiB, so small pieces limit how much is uncompressed at once.
 PIECE = 1 << 10
 
 
 class ZstdStream(io.RawIOBase):
-    """The uncompressed bytes of `file`, frame after frame; DecodeError for bad or cut-off input."""
+    """The uncompressed bytes of `file`. Reading raises DecodeError for invalid or truncated data."""
 
     def __init__(self, file: BinaryIO, *, partial: bool = False) -> None:
-        """Take over `file`, which stands at the first frame; `partial`: a frame that is cut off just ends."""
+        """Read from the current position of `file`. With `partial`, a truncated frame is not an error."""
         import zstandard
 
         self._file, self._partial = file, partial
@@ -130,11 +133,11 @@ class ZstdStream(io.RawIOBase):
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill `buffer` and return how many bytes went in; 0 at the end."""
+        """Fill `buffer`, and return the number of bytes, which is 0 at the end."""
         while not self._ready:
             piece = self._file.read(PIECE)
             if not piece:
@@ -144,7 +147,7 @@ class ZstdStream(io.RawIOBase):
             self._ready = memoryview(self._unpack(piece))
         target = memoryview(buffer).cast("B")
         size = min(len(target), len(self._ready))
-        # An empty view would keep what it is a part of.
+        # An empty slice would keep the complete buffer alive.
         target[:size], self._ready = self._ready[:size], self._ready[size:] or memoryview(b"")
         return size
 

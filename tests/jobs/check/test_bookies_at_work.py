@@ -50,9 +50,9 @@ def test_entries_written_after_the_opening_are_not_missing(folder: Path) -> None
         findings, _ = check_findings(store, source, folder)
         # Nothing has been written yet, so the entries are lost.
         assert {finding.severity for finding in findings} >= {Severity.ERROR}
-        assert not source.behind
+        assert not source.is_stale
         write_journals(folder)
-        assert source.behind
+        assert source.is_stale
         assert check_findings(store, source, folder)[0] == []
 
 
@@ -63,7 +63,7 @@ def test_lost_entries_are_reported_although_the_bookie_writes(folder: Path) -> N
         before, _ = check_findings(store, source, folder)
         [mark] = folder.rglob("lastMark")
         mark.write_bytes(mark.read_bytes())
-        assert source.behind
+        assert source.is_stale
         assert check_findings(store, source, folder)[0] == before
 
 
@@ -112,9 +112,9 @@ def test_only_findings_that_two_looks_share_are_reported(monkeypatch: pytest.Mon
 
 def test_a_rocksdb_snapshot_is_stale_after_a_broker_writes(folder: Path) -> None:
     with open_store(f"rocksdb:{folder}/rocksdb") as store:
-        assert not store.behind
+        assert not store.is_stale
         with open_store(f"rocksdb:{folder}/rocksdb", read_only=False) as broker:
             record = broker.read(LAST_WORDS.path)
             broker.put(record.path, record.value, record.version)
-            assert not broker.behind
-        assert store.behind
+            assert not broker.is_stale
+        assert store.is_stale

@@ -149,7 +149,7 @@ def test_a_stopped_run_finishes_its_group_and_can_be_resumed(make_run: MakeRun) 
 class WatchedStore(MemoryStore):
     """A store that takes groups and sends each one only when the next one is in the undo file."""
 
-    sends_groups = True
+    batches_requests = True
 
     def __init__(self, undo: Path) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ TOPICS = [path for at in range(5) for path in (f"/t{at}", f"/t{at}/c1", f"/t{at}
 
 
 class GroupingStore(MemoryStore):
-    sends_groups = True
+    batches_requests = True
 
 
 def made(path: str) -> Decided:

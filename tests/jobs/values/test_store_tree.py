@@ -51,7 +51,7 @@ def test_parts_have_the_order_of_the_whole_tree(database: str, top: str) -> None
     expected = MemoryStore()
     fill(expected)
     with open_store(database) as store:
-        assert store.finds_parts
+        assert store.is_indexed
         assert list(walk(store, top)) == list(walk(expected, top))
 
 

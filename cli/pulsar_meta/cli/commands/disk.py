@@ -82,7 +82,7 @@ def disk(
             check_inhabited(opened)
         source = stack.enter_context(open_entry_sources(urls, opened))
         usage = usage_of(source, faults)
-        if opened is not None and opened.behind:
+        if opened is not None and opened.is_stale:
             # To a database as it was before, ledgers that are new on the disks are deleted ones.
             opened = stack.enter_context(shell.store(store))
         owned = None

@@ -69,7 +69,7 @@ def verify_entries(
         choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
         planned = plan_checks(choices, limits, source, opened, faults, coverage)
         tasks = first_checks(planned, bounds.count, source)
-        if source.behind:
+        if source.is_stale:
             # The metadata may count entries that were written after the disks were opened.
             source = stack.enter_context(open_entry_sources(urls, opened))
         sources, size = Sources(opened.url if opened else None, tuple(urls)), max_size * SIZE_UNIT

@@ -295,7 +295,7 @@ class Checkup:
         """Return True if a finding compares running bookies with a store that may be a copy."""
         if self.context.asks_bookies:
             return depends_on_bookies(each.code)
-        ahead = self.source is not None and self.source.behind and not self.store.behind
+        ahead = self.source is not None and self.source.is_stale and not self.store.is_stale
         return ahead and each.code != "ledger-without-metadata" and depends_on_timing(each.code)
 
     def _explain_gaps(self) -> None:

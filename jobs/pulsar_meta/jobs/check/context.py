@@ -166,7 +166,7 @@ def not_visible(store: Store, context: Context, source: EntrySource | None) -> d
 
 def is_stream(store: Store) -> bool:
     """Return True if the store is always read from its beginning: a snapshot that is not sorted."""
-    return "snapshot:" in store.url and not store.finds_parts
+    return "snapshot:" in store.url and not store.is_indexed
 
 
 def _stored(source: EntrySource | None) -> frozenset[int]:

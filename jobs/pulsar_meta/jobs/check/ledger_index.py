@@ -29,8 +29,7 @@ from pulsar_meta.jobs.check.ledger_facts import (
 )
 from pulsar_meta.jobs.topics.bookkeeper import newest_ledger
 from pulsar_meta.jobs.topics.owners import COMPACTION
-from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.base import joined as child_path
+from pulsar_meta.stores.base import Store, Versioned, child_path
 
 if TYPE_CHECKING:
     import numpy as np

@@ -82,8 +82,8 @@ class Recheck:
             return False
         if not (
             self._may_be_deletion(finding)
-            or self.store.behind
-            or (self.source is not None and self.source.behind)
+            or self.store.is_stale
+            or (self.source is not None and self.source.is_stale)
         ):
             # The topic's next finding may need confirmation. This one is then not reported twice.
             if self._latest and self._latest[0].topic != finding.topic:
@@ -139,7 +139,7 @@ class Recheck:
 
     def _look(self, names: Iterable[TopicName]) -> dict[_Place, Finding]:
         with ExitStack() as stack:
-            store = stack.enter_context(open_store(self.store.url)) if self.store.behind else self.store
+            store = stack.enter_context(open_store(self.store.url)) if self.store.is_stale else self.store
             reader = self.scan_of(store, self.source).reader
             views = [reader.whole(name) for name in names]
             source = stack.enter_context(open_entry_sources(self.urls, store)) if self.urls else None

@@ -23,7 +23,7 @@ from pulsar_meta.jobs.rewrite.decision import Change, Decided, Decision, keep, s
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.values.places import IDGEN, PRODUCER_NAMES, bucket_path, read_counters
-from pulsar_meta.stores.base import ABSENT, Store, Versioned, stands_still
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, is_immutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def floors_of(source: Store, target: Store, surveys: Sequence[Survey]) -> Floors
     wanted[PRODUCER_NAMES] = given.get(PRODUCER_NAMES, 0)
     there = {path: target.next_sequence(path) or 0 for path in wanted}
     counters = {path: floor for path, floor in wanted.items() if floor > there[path]}
-    return Floors(counters, bucket, there | counters, moving=not stands_still(source))
+    return Floors(counters, bucket, there | counters, moving=not is_immutable(source))
 
 
 def missing_bucket(surveys: Sequence[Survey]) -> list[Versioned]:

@@ -39,8 +39,8 @@ class Batches:
         """Use `store`, of which at most `concurrency` requests are under way at once."""
         self.store = store
         self.networked = store.networked
-        self.width = concurrency if self.networked or store.sends_groups else 1
-        self._grouped = self.width > 1 and store.sends_groups
+        self.width = concurrency if self.networked or store.batches_requests else 1
+        self._grouped = self.width > 1 and store.batches_requests
         # Its threads are started as they are needed.
         self._pool = ThreadPoolExecutor(self.width, "store") if self.networked and self.width > 1 else None
 
@@ -76,7 +76,7 @@ class Batches:
 
     def children(self, paths: Sequence[str]) -> list[list[str]]:
         """Return the names of the children of each path."""
-        if self.store.lists_groups:
+        if self.store.batches_listings:
             return self.store.children_many(paths)
         return self._each(self.store.children, paths)
 

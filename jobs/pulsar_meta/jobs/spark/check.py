@@ -26,8 +26,7 @@ from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import Task, map_on_workers
 from pulsar_meta.jobs.topics.owners import SCHEMAS
-from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.base import joined as child_path
+from pulsar_meta.stores.base import Store, Versioned, child_path
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,7 +24,7 @@ from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
-from pulsar_meta.stores.base import Store, Versioned, joined
+from pulsar_meta.stores.base import Store, Versioned, child_path
 
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
 # A closed ledger's metadata is not read again for so long. Not for ever: BookKeeper's recovery moves
@@ -179,7 +179,7 @@ def newest_ledger(store: Store, below: str = LEDGERS) -> str | None:
     Ids over 31 bits lie in deeper places of their own.
     """
     for name in reversed(store.children(below)):
-        path = joined(below, name)
+        path = child_path(below, name)
         if ledger_of_path(path) is not None:
             return path
         if name.isdigit() and (found := newest_ledger(store, path)) is not None:

@@ -16,7 +16,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.values.meanings import Difference, HistoryStep, Meanings, Report
 from pulsar_meta.jobs.values.places import why_left_out
 from pulsar_meta.jobs.values.remembered import Remembered
-from pulsar_meta.stores.base import Change, Store, Versioned, stands_still
+from pulsar_meta.stores.base import Change, Store, Versioned, is_immutable
 from pulsar_meta.stores.snapshot import check_sums
 
 # So many fields that differ are named, the rest is counted.
@@ -233,7 +233,7 @@ def _judged(
 
 def _now(store: Store, path: str, held: Versioned | None, terms: Terms) -> Versioned | None:
     """Return what a live store has there now; of a copy, what it had."""
-    if stands_still(store):
+    if is_immutable(store):
         return held
     try:
         found = store.read(path)

@@ -26,7 +26,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName, ledger_path
 from pulsar_meta.jobs.topics.scope import POLICIES, named_scalable, named_topics, with_cursor
-from pulsar_meta.stores.base import ABSENT, Store, Versioned, is_within, joined
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, child_path, is_within
 
 WORDS = ("topic", "cursor", "ledger", "namespace", "broker")
 # What lies at the top of a store.
@@ -87,7 +87,7 @@ def places_below(store: Store, words: Sequence[str]) -> list[str]:
         case ["namespace", _]:
             policies = path_of(words)
             topics = MANAGED_LEDGERS + policies.removeprefix(POLICIES)
-            return [joined(topics, domain) for domain in store.children(topics)] or [policies]
+            return [child_path(topics, domain) for domain in store.children(topics)] or [policies]
     return paths_of(store, words)
 
 

@@ -97,7 +97,7 @@ def take_snapshot(
     shown = redacted_value if redact else None
     begun = resume and next(kept_values(target), None) is not None
     with closing(SnapshotWriter(target, head)) as writer:
-        if store.scans_one_moment and not begun:
+        if store.has_consistent_scans and not begun:
             writer.take_its_name()
             _write(writer, _counted(store.scan(), progress), shown)
             return _finish(writer, Taken(writer.sums))

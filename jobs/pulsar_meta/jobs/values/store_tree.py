@@ -20,7 +20,7 @@ from pulsar_meta.codecs.names import (
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.jobs.values.sorting import in_order
-from pulsar_meta.stores.base import Store, Versioned, joined
+from pulsar_meta.stores.base import Store, Versioned, child_path
 
 # Paths that are asked about in one go.
 AT_ONCE: Final = 1000
@@ -80,7 +80,7 @@ def list_children(store: Store, path: str, *, details: bool = False) -> Iterator
         read_value(store, path)
     scalable = ScalableTopics(store)
     for some in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
-        paths = [joined(path, name) for name in some]
+        paths = [child_path(path, name) for name in some]
         # What lies at some paths only their values say.
         wanted = [at for at in paths if details or len(managed_ledger_places(at)) > 1]
         found = dict(zip(wanted, store.read_many(wanted), strict=True))
@@ -130,7 +130,7 @@ def _hint(store: Store, path: str) -> str | None:
 
 
 def _scanned(store: Store, path: str) -> Iterator[_Node]:
-    return _in_parts(store.as_of_now(), path, 0) if store.finds_parts else _sorted(store, path, 0)
+    return _in_parts(store.as_of_now(), path, 0) if store.is_indexed else _sorted(store, path, 0)
 
 
 def _in_parts(store: Store, path: str, depth: int) -> Iterator[_Node]:
@@ -143,7 +143,7 @@ def _in_parts(store: Store, path: str, depth: int) -> Iterator[_Node]:
     held = store.read_many([path])[0]
     yield _Node(path, depth, _place(path, held), Facts() if held is None else _facts_of(held))
     for name in names:
-        yield from _in_parts(store, joined(path, name), depth + 1)
+        yield from _in_parts(store, child_path(path, name), depth + 1)
 
 
 def _sorted(store: Store, path: str, depth: int) -> Iterator[_Node]:
@@ -198,7 +198,7 @@ def _listed(store: Store, path: str, depth: int) -> Iterator[_Node]:
                 if names or held is not None:
                     facts = Facts() if held is None else _facts_of(held)
                     nodes[_parts(at)] = _Node(at, level, _place(at, held), facts)
-                below += [joined(at, name) for name in names]
+                below += [child_path(at, name) for name in names]
         level, paths = level + 1, below if level < depth else []
     for parts in sorted(nodes):
         yield nodes[parts]
