@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from uuid import UUID
 
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import OffloadContext
+from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from tests.damage.patient import GARBAGE, NOWHERE, NotApplicableError, Patient, by_name, counted, has_data
 
 COOKIES = "/ledgers/cookies/"
@@ -50,6 +53,53 @@ def schema_gone(patient: Patient) -> None:
     for owner in owners:
         where = ledger_path(owner.ledger_id)
         patient.expect("orphan-ledger", where, owner.ledger_id, Severity.NOTE)
+
+
+def schema_of_a_data_ledger(patient: Patient) -> None:
+    """Let a schema's record refer to a topic's data ledger."""
+    path = patient.rng.choice(
+        sorted(
+            path
+            for path, record in patient.store.values.items()
+            if record.value and path.startswith("/schemas/public/") and "__" not in path
+        )
+    )
+    patient.claim(path)
+    topic = patient.choose(has_data)
+    ledger_id = counted(topic)[0]
+    [owner] = named_by(patient.store.values[path], None, lambda path, why: None)
+    locator = parse_message(SchemaLocator, patient.store.values[path].value)
+    for entry in (locator.info, *locator.index):
+        entry.position.ledgerId = ledger_id
+    patient.put(path, locator.SerializeToString())
+    patient.expect("schema-ledger-foreign", f"persistent://{owner.name}", ledger_id)
+    old = ledger_path(owner.ledger_id)
+    patient.expect("orphan-ledger", old, owner.ledger_id, Severity.NOTE)
+
+
+def bundle_boundary_gone(patient: Patient) -> None:
+    """Remove a boundary of a namespace's bundles."""
+    path = patient.rng.choice(sorted(_policies(patient, "/admin/local-policies/")))
+    patient.claim(path)
+    document = json.loads(patient.store.values[path].value)
+    boundaries = document["bundles"]["boundaries"]
+    boundaries.pop(patient.rng.randrange(len(boundaries)))
+    patient.put(path, json.dumps(document).encode())
+    patient.expect("namespace-bundles-invalid", path)
+
+
+def cluster_unknown(patient: Patient) -> None:
+    """Let a namespace replicate to a cluster without a record."""
+    path = patient.rng.choice(sorted(_policies(patient, "/admin/policies/public/")))
+    patient.claim(path)
+    document = json.loads(patient.store.values[path].value)
+    document["replication_clusters"].append("elsewhere")
+    patient.put(path, json.dumps(document).encode())
+    patient.expect("policy-reference-missing", path)
+
+
+def _policies(patient: Patient, below: str) -> list[str]:
+    return [path for path, record in patient.store.values.items() if path.startswith(below) and record.value]
 
 
 def orphan(patient: Patient) -> None:
@@ -160,4 +210,5 @@ def generator_back(patient: Patient) -> None:
 DAMAGE = by_name(
     *(schema_ledger_gone, schema_gone, orphan, bookie_unknown, bookie_stopped, cookie_differs, offload_begun),
     *(object_gone, object_unnamed, generator_back),
+    *(schema_of_a_data_ledger, bundle_boundary_gone, cluster_unknown),
 )

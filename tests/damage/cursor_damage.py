@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, encode_bookie_entry
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.topics.owners import bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Topic
@@ -193,6 +194,17 @@ def cursor_entry_garbage(patient: Patient) -> None:
     patient.expect("cursor-ledger-unreadable", topic, ledger_id)
 
 
+def cursor_entry_large(patient: Patient) -> None:
+    """Grow the newest entry of a cursor ledger almost to the largest that bookies accept."""
+    topic, ledger_id, last = _state_ledger(patient)
+    entry = decode_bookie_entry(patient.need_entries().read(ledger_id, last).data)
+    info = parse_message(PositionInfo, entry.data)
+    info.properties.add(name="x" * 4_400_000, value=1)
+    data = encode_bookie_entry(ledger_id, last, last - 1, 30, info.SerializeToString())
+    patient.damage.changed[ledger_id, last] = data
+    patient.expect("cursor-entry-near-limit", topic, ledger_id)
+
+
 def cursors_alone(patient: Patient) -> None:
     """Remove a topic's record and its ledgers and leave its cursors."""
     topic = patient.choose(lambda topic: has_data(topic) and bool(patient.cursors(topic)))
@@ -305,5 +317,6 @@ DAMAGE = by_name(
     *(cursor_of_another_topic, cursor_before_the_next_ledger, range_inverted, too_many_acks),
     compaction_points_to_data,
     *(cursor_ledger_foreign, cursor_entries_gone, cursor_entry_garbage, cursors_alone, compaction_gone),
+    cursor_entry_large,
     *(compacted_ledger_gone, bucket_gone),
 )

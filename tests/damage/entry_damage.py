@@ -75,4 +75,48 @@ def set_ack_quorum(patient: Patient, ledger_id: int, ack_quorum: int) -> None:
     patient.change_metadata(ledger_id, change)
 
 
-DAMAGE = by_name(entries_gone, tail_gone, middle_gone, one_disk_lost)
+def end_is_short(patient: Patient) -> None:
+    """Lower the end of a ledger in BookKeeper's metadata and in the topic's list."""
+    topic, ledger_id, last = _ledger(patient)
+    end = patient.rng.randrange(last)
+
+    def shorten(metadata: LedgerMetadataFormat) -> None:
+        metadata.lastEntryId = end
+
+    patient.change_metadata(ledger_id, shorten)
+    info = patient.info(topic)
+    ledger = next(ledger for ledger in info.ledgerInfo if ledger.ledgerId == ledger_id)
+    ledger.entries = end + 1
+    patient.put(topic.path, info.SerializeToString())
+    # A cursor may be after the new end, a batch index too.
+    patient.undecided |= {"cursor-beyond-end", "cursor-ranges"}
+    patient.expect("ledger-end-short", topic, ledger_id)
+
+
+def digest_changed(patient: Patient) -> None:
+    """Change the digest type in a ledger's metadata."""
+    topic, ledger_id, _ = _ledger(patient)
+
+    def change(metadata: LedgerMetadataFormat) -> None:
+        metadata.digestType = LedgerMetadataFormat.CRC32
+
+    patient.change_metadata(ledger_id, change)
+    patient.expect("ledger-digest-differs", topic, ledger_id, patient.severity_of_loss(topic, ledger_id))
+
+
+def index_behind(patient: Patient) -> None:
+    """Lower the index that a topic's next message continues from."""
+    patient.need_entries()
+    topic = patient.choose(
+        lambda topic: has_data(topic) and int(dict(topic.properties).get("index") or -1) > 0
+    )
+    info = patient.info(topic)
+    index = next(pair for pair in info.properties if pair.key == "index")
+    index.value = str(int(index.value) - 1)
+    patient.put(topic.path, info.SerializeToString())
+    patient.expect("topic-index-behind", topic, counted(topic)[-1])
+
+
+DAMAGE = by_name(
+    *(entries_gone, tail_gone, middle_gone, one_disk_lost, end_is_short, digest_changed, index_behind)
+)

@@ -143,6 +143,41 @@ def terminated(patient: Patient) -> None:
     patient.expect("terminated-before-end", topic, ledger.ledger_id)
 
 
+def terminated_late(patient: Patient) -> None:
+    """Terminate a topic after its last entry."""
+    topic = patient.choose(has_data)
+    metadata = patient.bookkeeper(topic.ledgers[-1].ledger_id)
+    if metadata.last_entry is None:
+        raise NotApplicableError
+    info, last = patient.info(topic), topic.ledgers[-1].ledger_id
+    info.terminatedPosition.ledgerId = last + patient.rng.choice([0, 5])
+    info.terminatedPosition.entryId = metadata.last_entry + 3
+    patient.put(topic.path, info.SerializeToString())
+    # Without disks, the end in the last ledger's metadata may be the wrong one of the two.
+    patient.undecided.add("ledger-end-low")
+    patient.expect("terminated-after-end", topic, info.terminatedPosition.ledgerId)
+
+
+def layout_invalid(patient: Patient) -> None:
+    """Write ensembles that no client accepts into a ledger's metadata."""
+    topic = patient.choose(has_data)
+    ledger_id = patient.rng.choice(counted(topic))
+    kind = patient.rng.randrange(3)
+
+    def change(metadata: LedgerMetadataFormat) -> None:
+        if kind == 0:
+            metadata.segment[0].firstEntryId = 10
+        elif kind == 1:
+            metadata.ackQuorumSize = metadata.quorumSize + 1
+        else:
+            metadata.ensembleSize = len(metadata.segment[0].ensembleMember) + 1
+            metadata.segment[0].ensembleMember.append(metadata.segment[0].ensembleMember[0])
+
+    patient.change_metadata(ledger_id, change)
+    severity = patient.severity_of_loss(topic, ledger_id)
+    patient.expect("ledger-metadata-invalid", topic, ledger_id, severity)
+
+
 def twice(patient: Patient) -> None:
     """List a ledger twice."""
     topic = patient.choose(has_data)
@@ -176,4 +211,5 @@ def policies_lost(patient: Patient) -> None:
 DAMAGE = by_name(
     *(metadata_gone, last_metadata_gone, metadata_garbage, open_behind, end_differs, list_is_short),
     *(counts_zero, not_listed, in_two_topics, foreign, terminated, twice, unordered, policies_lost),
+    *(terminated_late, layout_invalid),
 )

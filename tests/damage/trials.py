@@ -41,8 +41,10 @@ def findings_of(patient: Patient) -> set[Expected]:
 
 def compare(patient: Patient, before: set[Expected]) -> list[str]:
     """Describe the findings that `check` missed and those that nothing explains."""
-    found = findings_of(patient) - before
-    expected = {expected for expected in patient.expected if expected.code not in patient.undecided}
+    found, expected = (
+        {finding for finding in findings if finding.code not in patient.undecided}
+        for findings in (findings_of(patient) - before, patient.expected)
+    )
     return [
         *(f"missed {finding}" for finding in sorted(map(str, expected - found))),
         *(f"made up {finding}" for finding in sorted(map(str, found - expected))),

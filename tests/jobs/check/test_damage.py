@@ -38,6 +38,7 @@ OF_COPIES = entry_damage.DAMAGE | {
 WITH_OTHER_EVIDENCE = {
     *("entry-log-missing", "bookie-directory-missing", "bookie-emptied", "store-part-lost"),
     *("store-older-than-disks", "ledgers-in-two-clusters", "ledger-metadata-copied"),
+    *("entry-log-header", "bookie-index-damaged", "registration-persistent"),
 }
 NAMES = (
     *("pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-killed"),
@@ -57,6 +58,7 @@ def test_healthy_captures_have_no_findings(capture: Capture, name: str) -> None:
                 "record-unreadable",
                 "bookie-unreachable",
                 "orphan-ledger",
+                "entry-log-header",
             }
             unreadable = {finding.severity for finding in findings if finding.code == "record-unreadable"}
             assert unreadable <= {Severity.ERROR if name.endswith("killed") else Severity.WARNING}

@@ -1,4 +1,4 @@
-"""Topics that are terminated before their last entry."""
+"""Topics that are terminated before or after their last entry."""
 
 from __future__ import annotations
 
@@ -51,6 +51,20 @@ def test_a_topic_can_be_terminated_at_its_end_instead(
         patient.apply(repair_termination(patient.store, source, PLAIN, at_end=True))
     end = read_topic(patient.store, PLAIN).terminated
     assert end == max((ledger.ledger_id, ledger.counted - 1) for ledger in ledgers if ledger.counted)
+    assert patient.reported(str(PLAIN)) == []
+
+
+def test_a_termination_after_the_end_moves_back_to_the_last_entry(
+    patient: Patient, capture: Callable[[str], Path]
+) -> None:
+    ledger = next(each for each in reversed(read_topic(patient.store, PLAIN).ledgers) if each.counted)
+    info = patient.info(read_topic(patient.store, PLAIN))
+    info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = 5_000_000, 7
+    patient.put(PLAIN.path, info.SerializeToString())
+    assert patient.reported(str(PLAIN)) == [("terminated-after-end", 5_000_000)]
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}"]) as source:
+        patient.apply(repair_termination(patient.store, source, PLAIN, at_end=True))
+    assert read_topic(patient.store, PLAIN).terminated == (ledger.ledger_id, ledger.counted - 1)
     assert patient.reported(str(PLAIN)) == []
 
 

@@ -17,7 +17,13 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import find_bookies, split_url
-from pulsar_meta.jobs.check.cluster import bookie_findings, cookie_findings, generator, older_store
+from pulsar_meta.jobs.check.cluster import (
+    bookie_findings,
+    cookie_findings,
+    generator,
+    older_store,
+    registration_findings,
+)
 from pulsar_meta.jobs.check.codes import Finding, Severity, code, finding
 from pulsar_meta.jobs.check.context import (
     CheckOptions,
@@ -27,6 +33,7 @@ from pulsar_meta.jobs.check.context import (
     read_context,
     with_sources,
 )
+from pulsar_meta.jobs.check.disks import header_findings, index_findings
 from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import (
     BookieRecords,
@@ -340,6 +347,9 @@ class Checkup:
         """Yield findings that need all topics: unreferenced ledgers, bookies, the generator of ids."""
         yield from self.totals.namespaces.findings(self.store)
         yield from self._orphan_objects()
+        if self.source is not None and self._reads_entries:
+            yield from index_findings(self.context.complete)
+            yield from header_findings(self.source)
         if not self.context.bookkeeper:
             return
         urls = (url for url in self.urls if url.startswith(_DISK))
@@ -347,6 +357,7 @@ class Checkup:
             [disk for url in urls for disk in find_bookies(split_url(url)[0])], index.around
         )
         yield from bookie_findings(self.store, self.context, index)
+        yield from registration_findings(self.store, index.around)
         orphans = Orphans(self.store, self.context, index)
         stated = self._with_finding | self.totals.explained
         yield from orphans.findings(in_order(self.totals.referenced), stated)

@@ -29,6 +29,10 @@ from pulsar_meta.stores.base import Store
 _NAMED: Final = 10
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
 GENERATOR: Final = f"{LEDGERS}/idgen"
+_BROKERS: Final = "/loadbalance/brokers"
+# The owners of bundles.
+_OWNERS: Final = "/namespace"
+_WITH_SESSIONS: Final = ("zk", "zk-files", "etcd", "rocksdb")
 _SYSTEM_TOPICS: Final = (
     "__change_events",
     "__transaction_buffer_snapshot",
@@ -161,6 +165,26 @@ def _cookie_on_disk(directory: Path) -> Cookie | None:
     except (OSError, DecodeError):
         # A directory without a cookie was recognized by its files, and there is nothing to compare.
         return None
+
+
+def registration_findings(store: Store, around: BookieRecords) -> Iterator[Finding]:
+    """Yield registrations of brokers and bookies that don't end with their session.
+
+    Only stores that mark records of sessions are checked.
+    """
+    if store.url.partition(":")[0] not in _WITH_SESSIONS:
+        return
+    brokers = store.read_many([f"{_BROKERS}/{name}" for name in store.children(_BROKERS)])
+    bookies = (record for path, record in around.other.items() if path.startswith(AVAILABLE))
+    owners = (record for record in store.scan(_OWNERS) if record.value)
+    for record in (*filter(None, brokers), *bookies, *owners):
+        if not record.ephemeral and not record.path.endswith("/readonly"):
+            yield finding(
+                "registration-persistent",
+                "it does not belong to a session, so it stays when its broker or bookie stops",
+                path=record.path,
+                evidence={"size": len(record.value)},
+            )
 
 
 def is_system(view: TopicView) -> bool:

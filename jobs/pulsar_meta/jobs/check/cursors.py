@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of, has_acks
 from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView, is_internal
@@ -27,6 +28,8 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
 _STALLS: Final = "reading compacted stalls"
 _NEAR: Final = 0.8
+# BookKeeper's default of nettyMaxFrameSizeBytes.
+FRAME_LIMIT: Final = 5 << 20
 
 
 def positions(view: TopicView) -> Iterator[Finding]:
@@ -224,6 +227,31 @@ def _unread_state(view: TopicView, cursor: CursorView, place: Place) -> Iterator
         yield _state_lost(view, cursor, f"no bookie has its last entry, {last}", place)
 
 
+def state_sizes(view: TopicView) -> Iterator[Finding]:
+    """Check that cursor states in ledgers are well below the largest entry that bookies accept."""
+    source = view.context.on_bookies
+    for cursor in () if source is None else view.cursors:
+        state = cursor.state
+        if source is None or state is None or state.ledger_id is None or state.entry_id is None:
+            continue
+        size = _size_of(source, state.ledger_id, state.entry_id)
+        if size > _NEAR * FRAME_LIMIT:
+            yield finding(
+                "cursor-entry-near-limit",
+                f"its newest state has {size} bytes, and bookies accept {FRAME_LIMIT} by default: at the"
+                " limit, acknowledgements are only kept in memory",
+                evidence={"size": size, "limit": FRAME_LIMIT},
+                **view.cursor_place(cursor.name, state.ledger_id),
+            )
+
+
+def _size_of(source: EntrySource, ledger_id: int, entry_id: int) -> int:
+    try:
+        return len(source.read(ledger_id, entry_id).data)
+    except (NotFoundError, DecodeError):
+        return 0
+
+
 def _has_all(given: frozenset[str] | None, facts: LedgerFacts) -> bool:
     """Return True if every bookie of a ledger's ensembles was given."""
     return given is not None and facts.bookies.all <= given
@@ -351,7 +379,7 @@ def buckets(view: TopicView) -> Iterator[Finding]:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    positions, ranges, state_ledgers, ack_limits, idle, compaction, buckets,
+    positions, ranges, state_ledgers, state_sizes, ack_limits, idle, compaction, buckets,
 )  # fmt: skip
 
 

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # The copies of entries in larger ledgers are not counted.
 _MOST_ENTRIES: Final = 1 << 28
+# The property of a topic that has the index of its last message (PIP-70).
+_INDEX: Final = "index"
 
 
 def missing_entries(view: TopicView) -> Iterator[Finding]:
@@ -157,7 +161,101 @@ def missing_copies(view: TopicView) -> Iterator[Finding]:
         yield from _copy_findings(view, ledger, count(source, ensembles, last), ensembles)
 
 
-RULES: Final[tuple[Rule, ...]] = (missing_entries, missing_copies)
+def surplus_entries(view: TopicView) -> Iterator[Finding]:
+    """Check that bookies have no confirmed entries after the end that BookKeeper and the list agree on."""
+    source = view.context.on_bookies
+    if source is None or view.context.asks_bookies or view.is_shadow:
+        return
+    for ledger in view.ledgers:
+        facts, last = view.facts(ledger.ledger_id), last_expected(view, ledger)
+        on_bookies = source.last_entry(ledger.ledger_id)
+        if last is None or facts.last_entry is None or on_bookies is None or on_bookies <= last:
+            continue
+        copies = sum(1 for _ in source.copies(ledger.ledger_id, last + 1))
+        # An entry with fewer copies was never confirmed to its producer.
+        if copies >= max(1, facts.bookies.ack_quorum):
+            yield finding(
+                "ledger-end-short",
+                f"BookKeeper and the list end it at entry {last}, but bookies have entries up to"
+                f" {on_bookies}, so brokers skip {on_bookies - last} entries",
+                evidence={"last_entry": last, "last_on_bookies": on_bookies, "copies": copies},
+                **view.place(ledger.ledger_id),
+            )
+
+
+def digests(view: TopicView) -> Iterator[Finding]:
+    """Check that the digest type in BookKeeper's metadata is that of each ledger's first entry."""
+    source = view.context.on_bookies
+    if source is None or view.context.asks_bookies or view.is_shadow:
+        return
+    for ledger in view.ledgers:
+        facts, last = view.facts(ledger.ledger_id), last_expected(view, ledger)
+        if last is None or not facts.digest:
+            continue
+        actual = _digest_of(source, ledger.ledger_id, 0)
+        if actual not in (None, facts.digest):
+            yield finding(
+                "ledger-digest-differs",
+                f"BookKeeper's metadata has the digest type {facts.digest}, but its entries have {actual}, so"
+                " no client can read them",
+                severity=Severity.NOTE if view.consumed(ledger) else Severity.ERROR,
+                evidence={"metadata": facts.digest, "entries": actual},
+                **view.place(ledger.ledger_id),
+            )
+
+
+def _digest_of(source: EntrySource, ledger_id: int, entry_id: int) -> str | None:
+    """Return the type of an entry's digest, None if it can't be read or no digest fits."""
+    try:
+        raw = source.read(ledger_id, entry_id)
+        entry = decode_bookie_entry(raw.data) if raw.bookie else None
+    except (NotFoundError, DecodeError):
+        return None
+    return entry.digest_type if entry is not None and entry.digest == "ok" else None
+
+
+def index_property(view: TopicView) -> Iterator[Finding]:
+    """Check that message indexes can continue from the topic's property `index`.
+
+    A broker reads the last index from the last ledger's last entry. If that ledger is empty, it uses the
+    property.
+    """
+    source, topic = view.context.on_bookies, view.topic
+    text = dict(() if topic is None else topic.properties).get(_INDEX)
+    if source is None or view.is_shadow or text is None or not text.lstrip("-").isdecimal():
+        return
+    with_entries = [ledger for ledger in view.ledgers if last_expected(view, ledger) is not None]
+    if not with_entries:
+        return
+    ledger, last = with_entries[-1], view.ledgers[-1].ledger_id
+    if view.facts(last).metadata == "absent" or source.last_entry(last) is not None:
+        return
+    if view.facts(ledger.ledger_id).owner_hash not in (0, view.own_hash):
+        return
+    index = _last_index(source, ledger.ledger_id, last_expected(view, ledger) or 0)
+    if index is not None and int(text) < index:
+        yield finding(
+            "topic-index-behind",
+            f"its property {_INDEX} is {text}, but its last message has index {index}, so new messages get"
+            " indexes that older ones have",
+            evidence={"property": int(text), "last_index": index},
+            **view.place(ledger.ledger_id),
+        )
+
+
+def _last_index(source: EntrySource, ledger_id: int, entry_id: int) -> int | None:
+    """Return the index of the last message in an entry, None if it has none or can't be read."""
+    try:
+        raw = source.read(ledger_id, entry_id)
+        frame = decode_frame(decode_bookie_entry(raw.data).data if raw.bookie else raw.data, verify=False)
+    except (NotFoundError, DecodeError):
+        return None
+    return None if frame.index_range is None else frame.index_range[1]
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    missing_entries, missing_copies, surplus_entries, digests, index_property,
+)  # fmt: skip
 
 
 def _copy_findings(

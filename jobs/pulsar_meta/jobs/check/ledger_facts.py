@@ -24,19 +24,38 @@ from pulsar_meta.stores.base import Store, Versioned
 
 # The names of BookKeeper's states, by number.
 STATES: Final = ("", "OPEN", "IN_RECOVERY", "CLOSED")
+# The types of digests, by number.
+DIGESTS: Final = ("", "CRC32", "HMAC", "CRC32C", "DUMMY")
 
 
 class Members(NamedTuple):
-    """The bookies of a ledger's ensembles, one tuple per segment, and the number of copies of each entry."""
+    """The bookies of a ledger's ensembles, one tuple per segment, and the number of copies of each entry.
+
+    `ordered` is False if the segments don't begin at entry 0, or are not in order.
+    """
 
     write_quorum: int = 0
     ack_quorum: int = 0
     segments: tuple[tuple[str, ...], ...] = ()
+    ordered: bool = True
 
     @property
     def all(self) -> frozenset[str]:
         """Every bookie in any ensemble."""
         return frozenset(bookie for segment in self.segments for bookie in segment)
+
+    @property
+    def fault(self) -> str | None:
+        """The reason for which no client can use these ensembles, None for valid ones."""
+        size = min(map(len, self.segments), default=0)
+        if not self.ordered:
+            return "its ensembles don't begin at entry 0, or are not in order"
+        if not 0 < self.write_quorum <= size:
+            return f"its write quorum is {self.write_quorum}, and an ensemble has {size} bookies"
+        if self.ack_quorum > self.write_quorum:
+            return f"its ack quorum of {self.ack_quorum} exceeds its write quorum of {self.write_quorum}"
+        twice = any(len(set(segment)) < len(segment) for segment in self.segments)
+        return "a bookie is in an ensemble twice" if twice else None
 
     def without_copy(self, gone: Set[str]) -> bool:
         """Return True if some entries have all their copies on bookies in `gone`."""
@@ -52,7 +71,8 @@ class LedgerFacts(NamedTuple):
 
     `last_entry` is None until the ledger is closed. `role` is the purpose in the custom metadata, "other" for
     another purpose of Pulsar, "" if nothing marks the ledger as Pulsar's. `owner_hash` is 0 without an owner.
-    `bookies` are its ensembles. `full` is the complete metadata if the ledger was read individually.
+    `bookies` are its ensembles, `digest` is the type of its entries' digests. `full` is the complete metadata
+    if the ledger was read individually.
     """
 
     metadata: Metadata = "unread"
@@ -63,6 +83,7 @@ class LedgerFacts(NamedTuple):
     owner_hash: int = 0
     created: int | None = None
     bookies: Members = Members()
+    digest: str = ""
     full: BookkeeperLedger | None = None
 
     @property
@@ -153,11 +174,17 @@ def _facts_in(ledger_id: int, metadata: LedgerMetadataFormat, record: Versioned)
         _members(
             metadata.quorumSize,
             metadata.ackQuorumSize or metadata.quorumSize,
+            _are_ordered([part.firstEntryId for part in metadata.segment]),
             *[tuple(part.ensembleMember) for part in metadata.segment],
         ),
+        DIGESTS[metadata.digestType] if metadata.HasField("digestType") else "",
     )
 
 
+def _are_ordered(firsts: list[int]) -> bool:
+    return firsts[:1] == [0] and (len(firsts) == 1 or firsts == sorted(set(firsts)))
+
+
 @lru_cache(maxsize=1024)
-def _members(write_quorum: int, ack_quorum: int, *segments: tuple[str, ...]) -> Members:
-    return Members(write_quorum, ack_quorum, segments)
+def _members(write_quorum: int, ack_quorum: int, ordered: bool, *segments: tuple[str, ...]) -> Members:
+    return Members(write_quorum, ack_quorum, segments, ordered)

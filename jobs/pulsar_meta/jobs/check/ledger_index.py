@@ -17,6 +17,7 @@ from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.jobs.check.ledger_facts import (
     ABSENT,
     BROKEN,
+    DIGESTS,
     STATES,
     UNREAD,
     FactsOf,
@@ -41,6 +42,7 @@ OTHER_PATHS: Final = (COOKIES, AVAILABLE, f"{LEDGERS}/INSTANCEID", f"{LEDGERS}/L
 # The roles of ledgers, by number.
 ROLES: Final = ("", "other", "data", "cursor", "compacted", "delayed-index-bucket", "schema")
 _ROLES: Final = {name: number for number, name in enumerate(ROLES)}
+_DIGESTS: Final = {name: number for number, name in enumerate(DIGESTS)}
 _STATES: Final = {name: number for number, name in enumerate(STATES)}
 _NO_END: Final = -2
 # Columns: five that describe a ledger, then the owners' hashes in order, and the row of each.
@@ -140,7 +142,7 @@ class LedgerIndex:
 
         hashes, by_hash = self.columns[_HASHES], self.columns[_BY_HASH]
         first = np.flatnonzero(np.diff(hashes, prepend=hashes[:1] - 1))
-        first = first[self.columns[_PLACE][by_hash[first]] & 0xFF == ROLES.index("data")]
+        first = first[self.columns[_PLACE][by_hash[first]] & 0xF == ROLES.index("data")]
         return hashes[first], self.columns[_ID][by_hash[first]]
 
     def ensembles(self) -> Iterator[tuple[Members, NDArray[np.int64]]]:
@@ -160,10 +162,11 @@ class LedgerIndex:
             STATES[place >> 8 & 0xFF],
             None if last == _NO_END else last,
             0,
-            ROLES[place & 0xFF],
+            ROLES[place & 0xF],
             hashed,
             created if created > 0 else None,
             self.bookies[place >> 16],
+            DIGESTS[place >> 4 & 0xF],
         )
 
 
@@ -233,7 +236,8 @@ class _Rows:
         lasts.append(_NO_END if facts.last_entry is None else facts.last_entry)
         created.append(facts.created or 0)
         hashes.append(facts.owner_hash)
-        places.append(number << 16 | _STATES[facts.state] << 8 | _ROLES[facts.role])
+        kind = _DIGESTS[facts.digest] << 4 | _ROLES[facts.role]
+        places.append(number << 16 | _STATES[facts.state] << 8 | kind)
         if _OWN * len(ids) > IN_MEMORY:
             self._move_to_array()
 

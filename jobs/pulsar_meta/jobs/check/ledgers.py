@@ -15,7 +15,7 @@ from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.topic_view import Rule, TopicView
-from pulsar_meta.jobs.topics.topic import Ledger, Offload
+from pulsar_meta.jobs.topics.topic import Ledger, Offload, Position
 
 _DEADLINE: Final = "bookies delete its entries at their next garbage collection, because it has no metadata"
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
@@ -97,6 +97,26 @@ def _acknowledged_up_to(view: TopicView, ledger_id: int) -> int | None:
     """Return the highest mark-delete entry of any cursor in a ledger."""
     ends = (cursor.mark_delete for cursor in view.cursors)
     return max((end.entry_id for end in ends if end is not None and end.ledger_id == ledger_id), default=None)
+
+
+def layouts(view: TopicView) -> Iterator[Finding]:
+    """Check that the ensembles in BookKeeper's metadata are valid."""
+    for ledger in () if view.is_shadow else view.ledgers:
+        facts = view.facts(ledger.ledger_id)
+        fault = facts.bookies.fault if facts.metadata == "known" else None
+        if fault is not None:
+            members = facts.bookies
+            yield finding(
+                "ledger-metadata-invalid",
+                f"{fault}, so clients can't read it",
+                severity=Severity.NOTE if view.consumed(ledger) else Severity.ERROR,
+                evidence={
+                    "write_quorum": members.write_quorum,
+                    "ack_quorum": members.ack_quorum,
+                    "bookies": sorted(members.all),
+                },
+                **view.place(ledger.ledger_id),
+            )
 
 
 def ends(view: TopicView) -> Iterator[Finding]:
@@ -188,10 +208,12 @@ def not_listed(view: TopicView) -> Iterator[Finding]:
 
 def terminated(view: TopicView) -> Iterator[Finding]:
     """Check that a terminated topic has no entries after its end."""
-    last = view.first_after_termination()
-    if last is None or view.topic is None or view.topic.terminated is None:
+    if view.topic is None or view.topic.terminated is None:
         return
-    end = view.topic.terminated
+    end, last = view.topic.terminated, view.first_after_termination()
+    if last is None:
+        yield from _terminated_after_end(view, end)
+        return
     yield finding(
         "terminated-before-end",
         f"it is terminated at {end.ledger_id}:{end.entry_id}, but has entries up to"
@@ -199,6 +221,34 @@ def terminated(view: TopicView) -> Iterator[Finding]:
         evidence={"terminated": list(end), "last": list(last)},
         **view.place(end.ledger_id),
     )
+
+
+def _terminated_after_end(view: TopicView, end: Position) -> Iterator[Finding]:
+    """Check that the termination is not after the topic's last entry."""
+    last = _last_entry(view)
+    if last is not None and end > last and end.entry_id >= 0:
+        yield finding(
+            "terminated-after-end",
+            f"it is terminated at {end.ledger_id}:{end.entry_id}, but its last entry is"
+            f" {last.ledger_id}:{last.entry_id}: readers wait for entries that don't exist",
+            evidence={"terminated": list(end), "last": list(last)},
+            **view.place(end.ledger_id),
+        )
+
+
+def _last_entry(view: TopicView) -> Position | None:
+    """Return the last entry by BookKeeper's metadata and the list, None if a ledger's end is unknown."""
+    for ledger in reversed(view.ledgers):
+        facts = view.facts(ledger.ledger_id)
+        last = facts.last_entry
+        if last is None and not ledger.counted and facts.metadata != "absent":
+            last = view.last_on_bookies(ledger.ledger_id)
+            if last is None:
+                return None
+        last = ledger.counted - 1 if last is None else last
+        if last >= 0:
+            return Position(ledger.ledger_id, last)
+    return None
 
 
 def order(view: TopicView) -> Iterator[Finding]:
@@ -230,7 +280,7 @@ def foreign(view: TopicView) -> Iterator[Finding]:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    without_metadata, ends, counts_zero, not_listed, terminated, order, foreign,
+    without_metadata, layouts, ends, counts_zero, not_listed, terminated, order, foreign,
 )  # fmt: skip
 
 

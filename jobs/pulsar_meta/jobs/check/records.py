@@ -18,8 +18,8 @@ from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.context import Context
+from pulsar_meta.jobs.check.namespaces import LOCAL_POLICIES, PARTITIONED, POLICIES, bundle_findings
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
-from pulsar_meta.jobs.check.totals import PARTITIONED
 from pulsar_meta.jobs.rewrite.readable import Readers, Verdict, form_of, parse_version, tested_failures
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Versioned
@@ -28,7 +28,7 @@ _NEAR: Final = 0.8
 # The first release in which a partition needs its topic's record (PIP-414, apache/pulsar#24213).
 _PIP_414: Final = "4.1.0"
 _MISPLACED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo", "LedgerMetadata", "Cookie", "SchemaLocator")
-_JSON: Final = (PARTITIONED, "/admin/policies/", "/admin/local-policies/")
+_JSON: Final = (PARTITIONED, POLICIES, LOCAL_POLICIES)
 
 
 def topic_records(view: TopicView) -> Iterator[Finding]:
@@ -162,7 +162,10 @@ def value_findings(record: Versioned, context: Context) -> Iterator[Finding]:
         yield finding(name, fault.message, path=record.path, evidence={"size": len(record.value)})
     yield from _near_limit(record, context, {"path": record.path})
     if fault is None and record.path.startswith(_JSON) and record.value:
-        yield from _half_deleted(record)
+        document = read_json_object(record.value)
+        if document.get("deleted") is True:
+            yield finding("leftover", "it is marked as deleted, but still exists", path=record.path)
+        yield from bundle_findings(record.path, document)
 
 
 def _value_fault(record: Versioned) -> DecodeError | None:
@@ -184,11 +187,6 @@ def _is_partitioned_topic(path: str) -> bool:
     """Return True if a path is a partitioned topic's, not a parent's."""
     parts = path.removeprefix(PARTITIONED).split("/") if path.startswith(PARTITIONED) else []
     return len(parts) in (4, 5) and parts[-2] in ("persistent", "non-persistent", "topic")
-
-
-def _half_deleted(record: Versioned) -> Iterator[Finding]:
-    if read_json_object(record.value).get("deleted") is True:
-        yield finding("leftover", "it is marked as deleted, but still exists", path=record.path)
 
 
 def _record(

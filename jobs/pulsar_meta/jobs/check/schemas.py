@@ -15,7 +15,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, finding
-from pulsar_meta.jobs.check.ledger_facts import FactsOf, read_facts
+from pulsar_meta.jobs.check.ledger_facts import FactsOf, LedgerFacts, read_facts
 from pulsar_meta.jobs.check.topic_view import Rule, TopicView, is_internal
 from pulsar_meta.jobs.topics.owners import Owner, named_by
 from pulsar_meta.jobs.topics.topic import Ledger
@@ -79,15 +79,20 @@ def _version_of(source: EntrySource, ledger: Ledger, entry_id: int) -> int | Non
 
 
 def schema_ledgers(path: str, owners: Iterable[Owner], store: Store, facts_of: FactsOf) -> Iterator[Finding]:
-    """Yield the ledgers that a schema's record refers to and that are gone, also when both are read again."""
-    missing = [owner for owner in owners if facts_of(owner.ledger_id).metadata == "absent"]
-    if not missing:
+    """Yield the ledgers of a schema's record that are gone or foreign, also when both are read again."""
+    suspected = [owner for owner in owners if _is_wrong(facts_of(owner.ledger_id))]
+    if not suspected:
         return
-    facts = read_facts(store, [owner.ledger_id for owner in missing])
+    facts = read_facts(store, [owner.ledger_id for owner in suspected])
     with suppress(NotFoundError):
         still = {owner.ledger_id for owner in _owners_in(store.read(path))}
-        for owner in missing:
-            if facts[owner.ledger_id].metadata == "absent" and owner.ledger_id in still:
+        for owner in suspected:
+            current = facts[owner.ledger_id]
+            if owner.ledger_id not in still or not _is_wrong(current):
+                continue
+            if current.metadata != "absent":
+                yield _foreign(path, owner, current)
+            else:
                 yield finding(
                     "schema-ledger-missing",
                     "BookKeeper has no metadata of its ledger: when the schema is used, the broker deletes it"
@@ -96,6 +101,24 @@ def schema_ledgers(path: str, owners: Iterable[Owner], store: Store, facts_of: F
                     ledger_id=owner.ledger_id,
                     path=path,
                 )
+
+
+def _is_wrong(facts: LedgerFacts) -> bool:
+    """Return True if a ledger is gone, or was created for something other than a schema."""
+    return facts.metadata == "absent" or facts.role not in ("", "other", "schema")
+
+
+def _foreign(path: str, owner: Owner, facts: LedgerFacts) -> Finding:
+    real = facts.owner
+    purpose = f"{facts.role} of something else" if real is None else f"{real.role} of {real.name}"
+    return finding(
+        "schema-ledger-foreign",
+        f"its ledger {owner.ledger_id} was created as {purpose}, so brokers can't read the schema",
+        topic=f"persistent://{owner.name}",
+        ledger_id=owner.ledger_id,
+        path=path,
+        evidence={} if real is None else {"owner": real.name, "role": real.role},
+    )
 
 
 def _owners_in(record: Versioned) -> list[Owner]:

@@ -4,88 +4,21 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
-from pulsar_meta.jobs.check.codes import Finding, finding
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.ledger_facts import owner_hash
+from pulsar_meta.jobs.check.namespaces import PARTITIONED, Namespaces
 from pulsar_meta.jobs.topics.shadow import names_source
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Versioned
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-PARTITIONED: Final = "/admin/partitioned-topics/"
-_POLICIES: Final = "/admin/policies/"
-_LOCAL_POLICIES: Final = "/admin/local-policies/"
-_SCHEMAS: Final = "/schemas/"
-_BY_NAMESPACE: Final = (_POLICIES, _LOCAL_POLICIES, _SCHEMAS, PARTITIONED, f"{MANAGED_LEDGERS}/")
-_DOMAINS: Final = ("persistent", "non-persistent", "topic", "segment")
-# Brokers' heartbeat topics are in namespaces without policies.
-_BROKER_TENANTS: Final = ("pulsar", "sla-monitor")
-
-
-@dataclass(slots=True)
-class Namespaces:
-    """The namespaces that have policies, and those that have any other record, with the path of one."""
-
-    with_policies: set[str] = field(default_factory=set)
-    others: dict[str, str] = field(default_factory=dict)
-
-    def add_record(self, path: str, value: bytes) -> None:
-        """Add the namespace of a schema's record, or of a record below /admin."""
-        for parent in _BY_NAMESPACE if value else ():
-            if path.startswith(parent):
-                name = _namespace_of(path.removeprefix(parent), parent)
-                if name is not None and parent == _POLICIES:
-                    self.with_policies.add(name)
-                elif name is not None:
-                    self.add(name, path)
-
-    def add(self, name: str, path: str) -> None:
-        """Add a namespace that has a record at a path; the lowest path is kept."""
-        if path <= self.others.get(name, path):
-            self.others[name] = path
-
-    def merge(self, other: Namespaces) -> None:
-        """Add the namespaces of another part of the store."""
-        self.with_policies |= other.with_policies
-        for name, path in other.others.items():
-            self.add(name, path)
-
-    def findings(self, store: Store) -> Iterator[Finding]:
-        """Yield the namespaces that have records and no policies, also when both are read again."""
-        if not self.with_policies:
-            return
-        for name, path in sorted(self.others.items()):
-            if name in self.with_policies or name.partition("/")[0] in _BROKER_TENANTS:
-                continue
-            policies, left = store.read_many([f"{_POLICIES}{name}", path])
-            if policies is None and left is not None:
-                yield finding(
-                    "leftover",
-                    f"the namespace {name} has no policies, but there still is {path}",
-                    path=f"{_POLICIES}{name}",
-                    evidence={"namespace": name, "there": path},
-                )
-
-
-def _namespace_of(below: str, parent: str) -> str | None:
-    """Return the namespace of a path below one of the parents, None for a tenant's path."""
-    parts = below.split("/")
-    if parent in (_POLICIES, _LOCAL_POLICIES):
-        # A V1 namespace has its cluster in between, so its path also looks like a child of a V2 namespace.
-        return below if len(parts) in (2, 3) else None
-    if parent == _SCHEMAS:
-        return "/".join(parts[:-1]) if len(parts) in (3, 4) else None
-    at = next((at for at, part in enumerate(parts) if part in _DOMAINS and at >= 2), None)
-    return None if at is None or at > 3 or len(parts) <= at + 1 else "/".join(parts[:at])
 
 
 class PartitionCounts:

@@ -224,6 +224,8 @@ def _decided(
     counts = {ledger.ledger_id: _entries(ledger, source) for ledger in ledgers}
     last = max((Position(one, count - 1) for one, count in counts.items() if count), default=None)
     at = f"{topic.terminated.ledger_id}:{topic.terminated.entry_id}"
+    if last is not None and last < topic.terminated and at_end and None not in counts.values():
+        return _moved(seen, last, readers), f"terminated at {at}, and it ends at {last[0]}:{last[1]}"
     if last is None or last <= topic.terminated:
         return (seen, keep(seen, "already")), f"terminated at {at}, where it ends"
     if not at_end:

@@ -1,0 +1,77 @@
+"""Bookies' disks: indexes that can't be used, and headers of entry logs.
+
+A bookie whose index is damaged does not start, or does not find its entries. A garbage header of an entry log
+made bookies delete entries (apache/bookkeeper#4607), because the garbage collector reads its ledgers map from
+there.
+
+Sources: apache/bookkeeper EntryLogManagerBase, DefaultEntryLogger, GarbageCollectorThread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, decode_log_header, ledgers_map
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.data_files import DataFiles
+from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.topics.completeness import Completeness
+
+_VERSIONS: Final = (0, 1)
+
+
+def index_findings(complete: Completeness) -> Iterator[Finding]:
+    """Yield the indexes and journals of bookies that can't be used."""
+    for gap in complete.every_gap:
+        if gap.part in ("index", "journal") and gap.why != "not given":
+            whose = "a bookie" if gap.bookie is None else f"bookie {gap.bookie}"
+            yield finding(
+                "bookie-index-damaged",
+                f"the {gap.part} of {whose} {gap.why}",
+                path=gap.place,
+                evidence={"bookie": gap.bookie, "part": gap.part},
+            )
+
+
+def header_findings(source: EntrySource) -> Iterator[Finding]:
+    """Yield the entry logs with a header that no bookie should have written."""
+    for part in source.parts:
+        logs = part.entry_logs
+        if logs is None:
+            continue
+        for number in sorted(logs.paths):
+            fault = _header_fault(logs, number)
+            if fault is not None:
+                severity, reason = fault
+                yield finding(
+                    "entry-log-header",
+                    f"the header of entry log {number:x}.log is invalid, because {reason}",
+                    severity=severity,
+                    path=logs.name(number),
+                    evidence={"bookie": next(iter(part.bookies or ()), None), "log": number},
+                )
+
+
+def _header_fault(logs: DataFiles, number: int) -> tuple[Severity, str] | None:
+    try:
+        view = logs.view(number)
+        if not len(view):
+            # A bookie that stops right after it created the file leaves it empty.
+            return None
+        header = decode_log_header(view[:HEADER_SIZE])
+    except DecodeError as error:
+        return Severity.ERROR, error.message
+    offset = header.ledgers_map_offset
+    if header.version not in _VERSIONS:
+        return Severity.ERROR, f"its version is {header.version}"
+    # Both are 0 until the log is closed.
+    if (offset, header.ledgers_count) == (0, 0):
+        return None
+    if not 0 < offset <= len(view):
+        reason = f"its ledgers map is at offset {offset}, and the file has {len(view)} bytes"
+        return Severity.NOTE, f"{reason}; the garbage collector then reads the complete log"
+    if offset < len(view) and ledgers_map(view, header) is None:
+        return Severity.ERROR, f"there is no ledgers map at offset {offset}"
+    return None

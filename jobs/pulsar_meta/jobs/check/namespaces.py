@@ -1,0 +1,175 @@
+"""Namespaces: bundles, and references to clusters and tenants that don't exist.
+
+Sources: apache/pulsar NamespaceBundleFactory, BundlesData, Policies, TenantInfoImpl. The effects on brokers
+were read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.names import MANAGED_LEDGERS
+from pulsar_meta.jobs.check.codes import Finding, finding
+from pulsar_meta.stores.base import Store
+
+PARTITIONED: Final = "/admin/partitioned-topics/"
+POLICIES: Final = "/admin/policies/"
+LOCAL_POLICIES: Final = "/admin/local-policies/"
+_SCHEMAS: Final = "/schemas/"
+_CLUSTERS: Final = "/admin/clusters/"
+_BY_NAMESPACE: Final = (POLICIES, LOCAL_POLICIES, _SCHEMAS, PARTITIONED, f"{MANAGED_LEDGERS}/")
+_DOMAINS: Final = ("persistent", "non-persistent", "topic", "segment")
+# Brokers' heartbeat topics are in namespaces without policies.
+_BROKER_TENANTS: Final = ("pulsar", "sla-monitor")
+# A topic's hash has 32 bits, and the bundles of a namespace cover all of them.
+_LOWEST, _HIGHEST = 0, 0xFFFFFFFF
+
+
+@dataclass(slots=True)
+class Namespaces:
+    """The namespaces that have policies, and those that have any other record, with the path of one.
+
+    `clusters` and `tenants` are those with a record. `references` are the paths of policies by the clusters
+    and tenants that they refer to.
+    """
+
+    with_policies: set[str] = field(default_factory=set)
+    others: dict[str, str] = field(default_factory=dict)
+    clusters: set[str] = field(default_factory=set)
+    tenants: set[str] = field(default_factory=set)
+    references: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add_record(self, path: str, value: bytes) -> None:
+        """Add the namespace of a schema's record, or of a record below /admin."""
+        if value and path.startswith(_CLUSTERS):
+            self.clusters.add(path.removeprefix(_CLUSTERS).partition("/")[0])
+        if value and path.startswith(POLICIES):
+            self._add_references(path, value)
+        for parent in _BY_NAMESPACE if value else ():
+            if path.startswith(parent):
+                name = _namespace_of(path.removeprefix(parent), parent)
+                if name is not None and parent == POLICIES:
+                    self.with_policies.add(name)
+                elif name is not None:
+                    self.add(name, path)
+
+    def add(self, name: str, path: str) -> None:
+        """Add a namespace that has a record at a path; the lowest path is kept."""
+        if path <= self.others.get(name, path):
+            self.others[name] = path
+
+    def merge(self, other: Namespaces) -> None:
+        """Add the namespaces of another part of the store."""
+        self.with_policies |= other.with_policies
+        self.clusters |= other.clusters
+        self.tenants |= other.tenants
+        for name, path in other.others.items():
+            self.add(name, path)
+        for reference, path in other.references.items():
+            self._refer(*reference, path)
+
+    def _add_references(self, path: str, value: bytes) -> None:
+        """Add the clusters and the tenant that a tenant's record or a namespace's policies refer to."""
+        tenant, _, namespace = path.removeprefix(POLICIES).partition("/")
+        document: Mapping[str, Any] = {}
+        with suppress(DecodeError):
+            document = read_json_object(value)
+        if namespace:
+            self._refer("tenant", tenant, path)
+            keys = ["replication_clusters", "allowed_clusters"]
+        else:
+            self.tenants.add(tenant)
+            keys = ["allowedClusters"]
+        for key in keys:
+            clusters = document.get(key)
+            for cluster in clusters if isinstance(clusters, list) else ():
+                # "global" means all clusters in policies of Pulsar 1.
+                if cluster != "global":
+                    self._refer("cluster", str(cluster), path)
+
+    def _refer(self, kind: str, name: str, path: str) -> None:
+        if path <= self.references.get((kind, name), path):
+            self.references[kind, name] = path
+
+    def findings(self, store: Store) -> Iterator[Finding]:
+        """Yield records without policies and wrong references, if they are still there when read again."""
+        yield from self._without_policies(store)
+        yield from self._dangling(store)
+
+    def _without_policies(self, store: Store) -> Iterator[Finding]:
+        if not self.with_policies:
+            return
+        for name, path in sorted(self.others.items()):
+            if name in self.with_policies or name.partition("/")[0] in _BROKER_TENANTS:
+                continue
+            policies, left = store.read_many([f"{POLICIES}{name}", path])
+            if policies is None and left is not None:
+                yield finding(
+                    "leftover",
+                    f"the namespace {name} has no policies, but there still is {path}",
+                    path=f"{POLICIES}{name}",
+                    evidence={"namespace": name, "there": path},
+                )
+
+    def _dangling(self, store: Store) -> Iterator[Finding]:
+        """Yield policies that refer to missing clusters or tenants, if the store has any of that kind."""
+        known = {"cluster": self.clusters, "tenant": self.tenants}
+        parents = {"cluster": _CLUSTERS, "tenant": POLICIES}
+        for (kind, name), path in sorted(self.references.items()):
+            if name in known[kind] or not known[kind]:
+                continue
+            target, referring = store.read_many([f"{parents[kind]}{name}", path])
+            if referring is not None and (target is None or not target.value):
+                yield finding(
+                    "policy-reference-missing",
+                    f"it refers to the {kind} {name}, which has no record",
+                    path=path,
+                    evidence={"kind": kind, "name": name},
+                )
+
+
+def _namespace_of(below: str, parent: str) -> str | None:
+    """Return the namespace of a path below one of the parents, None for a tenant's path."""
+    parts = below.split("/")
+    if parent in (POLICIES, LOCAL_POLICIES):
+        # A V1 namespace has its cluster in between, so its path also looks like a child of a V2 namespace.
+        return below if len(parts) in (2, 3) else None
+    if parent == _SCHEMAS:
+        return "/".join(parts[:-1]) if len(parts) in (3, 4) else None
+    at = next((at for at, part in enumerate(parts) if part in _DOMAINS and at >= 2), None)
+    return None if at is None or at > 3 or len(parts) <= at + 1 else "/".join(parts[:at])
+
+
+def bundle_findings(path: str, document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Check that the bundles in policies cover every hash once."""
+    bundles = document.get("bundles")
+    if not path.startswith((POLICIES, LOCAL_POLICIES)) or not isinstance(bundles, dict):
+        return
+    boundaries, count = bundles.get("boundaries"), bundles.get("numBundles")
+    fault = _bundle_fault(boundaries, count)
+    if fault is not None:
+        evidence = {"boundaries": boundaries if isinstance(boundaries, list) else [], "bundles": count}
+        text = f"its bundles are invalid: {fault}"
+        yield finding("namespace-bundles-invalid", text, path=path, evidence=evidence)
+
+
+def _bundle_fault(boundaries: object, count: object) -> str | None:
+    if not isinstance(boundaries, list) or not boundaries:
+        # Brokers derive the boundaries from the number of bundles.
+        return None
+    try:
+        numbers = [int(str(boundary), 16) for boundary in boundaries]
+    except ValueError:
+        return "a boundary is not a hexadecimal number"
+    if numbers != sorted(set(numbers)):
+        return "the boundaries are not in order"
+    if (numbers[0], numbers[-1]) != (_LOWEST, _HIGHEST):
+        return f"they go from {boundaries[0]} to {boundaries[-1]}"
+    if isinstance(count, int) and count != len(numbers) - 1:
+        return f"{count} bundles have {len(numbers)} boundaries"
+    return None

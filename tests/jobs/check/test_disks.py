@@ -1,0 +1,68 @@
+"""Findings about bookies' files and about registrations, on copies of captured disks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
+from pulsar_meta.jobs.check.codes import Severity
+from pulsar_meta.stores.base import Versioned
+from pulsar_meta.stores.memory import MemoryStore
+from tests.damage import check_findings, healthy_store
+from tests.jobs.check.test_verdicts import copied_disks, run_check
+
+Capture = Callable[[str], Path]
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+@pytest.mark.parametrize(
+    ("offset", "data", "text"),
+    [
+        (0, b"GARB", "expected an entry log's"),
+        (4, b"\0\0\0\7", "its version is 7"),
+        # The offset of the ledgers map.
+        (8, HEADER_SIZE.to_bytes(8), "there is no ledgers map at offset 1024"),
+    ],
+)
+def test_an_invalid_header_of_an_entry_log_is_an_error(
+    capture: Capture, tmp_path: Path, offset: int, data: bytes, text: str
+) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    log = max(disks.glob("bookie0/current/*.log"), key=lambda path: path.stat().st_size)
+    overwrite(log, offset, data)
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
+    [header] = [finding for finding in findings if finding.code == "entry-log-header"]
+    assert (header.severity, header.path) == (Severity.ERROR, str(log))
+    assert text in header.message
+
+
+def test_a_bookie_without_its_index_is_reported(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    shutil.rmtree(disks / "bookie0" / "current" / "locations")
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
+    [damaged] = [finding for finding in findings if finding.code == "bookie-index-damaged"]
+    assert (damaged.severity, damaged.evidence["part"]) == (Severity.ERROR, "index")
+
+
+@pytest.mark.parametrize("path", ["/loadbalance/brokers/broker:8080", "/ledgers/available/bookie:3181"])
+def test_a_registration_without_a_session_is_reported(capture: Capture, path: str) -> None:
+    def findings_with(record: Versioned, url: str) -> list[str]:
+        store = MemoryStore(url)
+        store.values = {**healthy_store(capture("pulsar-4.2.4")).values, path: record}
+        codes = {finding.path: finding.code for finding in check_findings(store)}
+        return [code for place, code in codes.items() if place == path]
+
+    record = Versioned(path, b"{}", 0)
+    assert findings_with(record, "zk:host:2181") == ["registration-persistent"]
+    assert findings_with(record._replace(ephemeral=True), "zk:host:2181") == []
+    # A copy doesn't mark records of sessions.
+    assert findings_with(record, "snapshot:copy.ndjson") == []
