@@ -35,7 +35,7 @@ def test_bookkeepers_values_are_rebuilt(capture: Callable[[str], Path], run: Run
     assert lines["/ledgers/LAYOUT"]["certainty"] == "invented"
     likely = [line for line in lines.values() if line["certainty"] == "likely" and "ledger_id" in line]
     assert {evidence for line in likely for evidence in line["evidence"]} == {
-        "other orders of its bookies fit as well"
+        "other orders of its bookies are possible"
     }
     kinds = {line["kind"] for line in lines.values() if "kind" in line}
     assert {"data", "cursor", "schema"} <= kinds <= {
@@ -177,7 +177,7 @@ def test_a_wrong_password_is_refused(capture: Callable[[str], Path], run: Run, t
     )
     assert ran.returncode == 7
     assert b"hunter2" not in ran.stdout + ran.stderr
-    assert b"its master key is not that of the password given" in ran.stdout
+    assert b"its master key does not match the password given" in ran.stdout
     with open_store(f"snapshot:{target}") as store:
         assert not list(store.scan("/ledgers/00"))
 

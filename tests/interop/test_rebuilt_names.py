@@ -45,7 +45,7 @@ def test_dead_letters_name_where_they_are_from(pulsar: PulsarStandalone) -> None
     named = {name for name in topics if "lost-found" not in name and "/__" not in name}
     assert named == {TOPIC, f"{PARTED}-partition-0", f"{PARTED}-partition-1"}
     assert topics[TOPIC]["messages"] == 20
-    assert any("was sent on from it, and says its name" in said for said in topics[TOPIC]["evidence"])
+    assert any("was moved from it and contains its name" in text for text in topics[TOPIC]["evidence"])
     assert sum(topics[name]["messages"] for name in named) == 40
     # Its state was in the store alone: of the subscription only the name is left.
     gone = {(line["topic"], line["cursor"]) for line in json.loads(ran.stdout) if line["certainty"] == "gone"}

@@ -57,7 +57,7 @@ def test_consecutive_indexes_join_ledgers() -> None:
     (group,) = joined(data(1, 0, 9), data(2, 10, 19), data(5, 20, 20))
     assert group.ledgers == (1, 2, 5)
     assert not group.certain
-    assert group.evidence == ("its indexes go on from ledger 1", "its indexes go on from ledger 2")
+    assert group.evidence == ("its indexes continue from ledger 1", "its indexes continue from ledger 2")
 
 
 def test_two_partitions_with_equal_numbers_are_not_joined() -> None:

@@ -11,7 +11,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, disks_of, examine, judged, master_key
+from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, choose_stripings, disks_of, examine, master_key
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.registry import open_store
 
@@ -40,7 +40,7 @@ def rebuilt_ledgers(
             examine(source, of, ledger, faults.append, password=password, lost=lost) for ledger in ledgers
         ]
     assert not faults
-    return {ledger.ledger_id: ledger for ledger in judged(every, password)}
+    return {ledger.ledger_id: ledger for ledger in choose_stripings(every, password)}
 
 
 def stored(folder: Path) -> dict[int, LedgerMetadataFormat]:
@@ -104,7 +104,7 @@ def test_ledgers_on_one_of_three_bookies_are_uncertain(capture: Callable[[str], 
 
 def test_a_wrong_password_is_reported(capture: Callable[[str], Path]) -> None:
     rebuilt = rebuilt_ledgers(capture("pulsar-4.2.4"), "bookie0", password=b"not it")
-    assert {scan.refused for scan in rebuilt.values()} == {"its master key is not that of the password given"}
+    assert {scan.refused for scan in rebuilt.values()} == {"its master key does not match the password given"}
 
 
 def test_the_master_key_is_derived_from_the_password(capture: Callable[[str], Path]) -> None:

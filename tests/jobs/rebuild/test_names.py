@@ -156,7 +156,7 @@ def test_objects_in_tiered_storage_name_topics(capture: Callable[[str], Path], t
     with open_entries([f"bookie-disk:{folder}"]) as source:
         made = {value.path: value for value in rebuilt_values(source, print, Known(logged=names))}
     assert made[f"{DEFAULT}/orders"].facts["ledgers"][-len(ledgers) :] == ledgers
-    assert "its copy in tiered storage has its name" in made[f"{DEFAULT}/orders"].evidence
+    assert "its copy in tiered storage names its topic" in made[f"{DEFAULT}/orders"].evidence
 
 
 # Lines that a 4.2.4 and a 4.0.7 broker logged.
@@ -190,5 +190,5 @@ def test_a_brokers_log_names_topics_and_cursors() -> None:
 
 
 def test_a_cursors_name_for_a_data_ledger_is_refused(capture: Callable[[str], Path]) -> None:
-    with pytest.raises(UsageError, match="holds data"):
+    with pytest.raises(UsageError, match="of kind data"):
         rebuilt(capture("pulsar-4.2.4"), '{"ledger_id": 64, "topic": "marks", "cursor": "holes"}')

@@ -125,4 +125,4 @@ def test_ledgers_that_no_disk_has_are_removed_and_reported(capture: Callable[[st
     for ledger_id, record in gone.items():
         topic = TopicName.parse(record.facts["of"].partition(",")[0])
         assert ledger_id not in made[topic.path].facts["ledgers"]
-        assert record.evidence[0] == "the old store names it, and no disk has it"
+        assert record.evidence[0] == "the old store refers to it, but no disk has it"

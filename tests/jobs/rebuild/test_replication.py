@@ -17,12 +17,20 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.evidence import DataClues, Rebuilt
 from pulsar_meta.jobs.rebuild.groups import group_ledgers
-from pulsar_meta.jobs.rebuild.kinds import plain, read_plain
+from pulsar_meta.jobs.rebuild.kinds import from_plain, to_plain
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named
 from pulsar_meta.jobs.rebuild.old_store import OldStore
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, scan_disks
-from pulsar_meta.jobs.rebuild.replication import Acked, Markers, Replicated, Same, Standing, standings, whose
-from pulsar_meta.jobs.rebuild.scan import LedgerScan, Scanned, scan_here
+from pulsar_meta.jobs.rebuild.replication import (
+    ClusterSnapshot,
+    Markers,
+    Replicated,
+    ReplicatedSubscription,
+    SubscriptionUpdate,
+    assign_by_position,
+    replicated_subscriptions,
+)
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, ScanResult, local_scanner
 from pulsar_meta.jobs.topics.topic import Position, parse_position
 from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
@@ -52,7 +60,7 @@ def rebuilt(cluster: Cluster, *, lost: bool = False, **known: Any) -> dict[tuple
         for ledger_id in facts["ledgers"]
     }
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        here = scan_here(source, print, password=b"", lost=())
+        here = local_scanner(source, print, password=b"", lost=())
 
         def scanned(ids: Iterable[int]) -> Iterator[LedgerScan]:
             yield from (
@@ -118,12 +126,12 @@ def test_markers_and_copies_alone_join_ledgers_of_a_topic(cluster: Cluster) -> N
     name, folder, _ = cluster
     with open_entries([f"bookie-disk:{folder}"]) as source:
         scanned = scan_disks(source, print, Known(cluster=name))
-    data = {at: DataClues(at) for at in scanned.said(DataClues)}
+    data = {at: DataClues(at) for at in scanned.clues_of(DataClues)}
     mentions = [mention for mention in scanned.mentions() if mention.kind == "data"]
-    assert {mention.says.partition(" in ")[0] for mention in mentions} >= {"a marker"}
+    assert {mention.reason.partition(" in ")[0] for mention in mentions} >= {"a marker"}
     groups = [set(group.ledgers) for group in group_ledgers(data, mentions, {})]
     expected = [
-        set(group.ledgers) for group in group_ledgers(scanned.said(DataClues), scanned.mentions(), {})
+        set(group.ledgers) for group in group_ledgers(scanned.clues_of(DataClues), scanned.mentions(), {})
     ]
     assert all(any(group <= topic for topic in expected) for group in groups)
     assert [group for group in groups if len(group) > 1]
@@ -138,9 +146,10 @@ def test_another_cluster_name_is_refused(cluster: Cluster) -> None:
         list(rebuilt_values(source, print, Known()))
 
 
-def standing(**names: int | None) -> list[Standing]:
+def standing(**names: int | None) -> list[ReplicatedSubscription]:
     return [
-        Standing(name, None if entry is None else Position(1, entry), 1, "") for name, entry in names.items()
+        ReplicatedSubscription(name, None if entry is None else Position(1, entry), 1, "")
+        for name, entry in names.items()
     ]
 
 
@@ -163,23 +172,31 @@ def standing(**names: int | None) -> list[Standing]:
     ],
 )
 def test_ledgers_are_assigned_to_subscriptions(
-    names: list[Standing], last: dict[int, int], expected: dict[int, str]
+    names: list[ReplicatedSubscription], last: dict[int, int], expected: dict[int, str]
 ) -> None:
     places = {ledger: Position(1, entry) for ledger, entry in last.items()}
-    assert {at: owner.subscription for at, owner in whose(names, places).items()} == expected
+    assert {at: owner.subscription for at, owner in assign_by_position(names, places).items()} == expected
 
 
 def test_the_newest_marker_counts() -> None:
     """It counts even if it moved a subscription back. A marker whose snapshot is missing does not count."""
     here, there = Position(1, 7), {"east": Position(4, 4)}
     ledgers = {
-        1: Replicated(acked=(Acked("a", {}, here), Acked("b", {}, None))),
-        2: Replicated(acked=(Acked("a", {"west": Position(1, 3)}, None),), snapshots=(Same(here, there),)),
-        3: Replicated(acked=(Acked("a", {"east": Position(9, 9)}, None), Acked("c", there, None))),
+        1: Replicated(acked=(SubscriptionUpdate("a", {}, here), SubscriptionUpdate("b", {}, None))),
+        2: Replicated(
+            acked=(SubscriptionUpdate("a", {"west": Position(1, 3)}, None),),
+            snapshots=(ClusterSnapshot(here, there),),
+        ),
+        3: Replicated(
+            acked=(
+                SubscriptionUpdate("a", {"east": Position(9, 9)}, None),
+                SubscriptionUpdate("c", there, None),
+            )
+        ),
     }
     result = {
         standing.subscription: (standing.position, standing.ledger_id)
-        for standing in standings(ledgers, "west")
+        for standing in replicated_subscriptions(ledgers, "west")
     }
     assert result == {"a": (Position(1, 3), 2), "b": (None, 1), "c": (here, 3)}
 
@@ -200,7 +217,7 @@ def test_markers_without_positions_are_ignored_and_corrupt_ones_refused() -> Non
 
 def test_scans_survive_a_round_trip_through_json(cluster: Cluster) -> None:
     with open_entries([f"bookie-disk:{cluster[1]}"]) as source:
-        scans = list(scan_here(source, print, password=b"", lost=())(source.ledgers()))
-    back = [read_plain(LedgerScan, json.loads(json.dumps(plain(scan)))) for scan in scans]
+        scans = list(local_scanner(source, print, password=b"", lost=())(source.ledgers()))
+    back = [from_plain(LedgerScan, json.loads(json.dumps(to_plain(scan)))) for scan in scans]
     assert back == scans
-    assert Scanned.of(back, b"").said(DataClues) == Scanned.of(scans, b"").said(DataClues)
+    assert ScanResult.of(back, b"").clues_of(DataClues) == ScanResult.of(scans, b"").clues_of(DataClues)

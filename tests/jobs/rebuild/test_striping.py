@@ -7,7 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from pulsar_meta.entries.bookie_client import Ensembles, Segment
-from pulsar_meta.jobs.rebuild.striping import Quorum, Striping, chosen, stripings, usual_quorums
+from pulsar_meta.jobs.rebuild.striping import (
+    Quorum,
+    Striping,
+    choose_striping,
+    possible_stripings,
+    usual_quorums,
+)
 
 A, B, C, D = "a:1", "b:1", "c:1", "d:1"
 Held = dict[str, NDArray[np.int64]]
@@ -27,8 +33,8 @@ def only(entries: Held, *bookies: str) -> Held:
 
 
 def best(entries: Held, *lost: str) -> Striping:
-    candidates = stripings(entries, lost)
-    striping = chosen(candidates, usual_quorums([candidates]))
+    candidates = possible_stripings(entries, lost)
+    striping = choose_striping(candidates, usual_quorums([candidates]))
     assert striping is not None
     return striping
 
@@ -50,7 +56,7 @@ def test_without_striping_the_order_does_not_matter() -> None:
 
 
 def test_one_entry_does_not_show_the_order() -> None:
-    striping = stripings(only(written(2, 0, Segment(0, (B, A, C))), A, B, C))
+    striping = possible_stripings(only(written(2, 0, Segment(0, (B, A, C))), A, B, C))
     three = next(candidate for candidate in striping if candidate.quorum == Quorum(3, 2))
     assert three.exact
     assert three.ambiguous
@@ -77,7 +83,7 @@ def test_a_bookie_with_lost_disks_is_part_of_the_ensemble() -> None:
     entries = only(written(2, 30, Segment(0, (A, B, C))), A, C)
     assert best(entries, B).segments == (Segment(0, (A, B, C)),)
     # Without `lost`, there is no hint of a third bookie.
-    assert chosen(stripings(entries), usual_quorums([stripings(entries)])) is None
+    assert choose_striping(possible_stripings(entries), usual_quorums([possible_stripings(entries)])) is None
 
 
 def test_lost_entries_do_not_change_the_ensemble() -> None:
@@ -88,10 +94,10 @@ def test_lost_entries_do_not_change_the_ensemble() -> None:
 def test_the_usual_quorum_decides_short_ledgers() -> None:
     long = only(written(2, 20, Segment(0, (A, B, C))), A, B, C)
     short = only(written(2, 0, Segment(0, (A, B, C))), A, B, C)
-    candidates = [stripings(long), stripings(short)]
+    candidates = [possible_stripings(long), possible_stripings(short)]
     usual = usual_quorums(candidates)
     assert usual[0] == Quorum(3, 2)
-    striping = chosen(candidates[1], usual)
+    striping = choose_striping(candidates[1], usual)
     assert striping is not None
     assert striping.quorum == Quorum(3, 2)
 

@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, PulsarMetaError, UsageError
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, looked_at, scan_here
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, local_scanner, work_file_head
 
 
 def never(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
@@ -25,7 +25,7 @@ def disks(capture: Callable[[str], Path], tmp_path: Path) -> list[str]:
 def opened(
     path: Path, disks: list[str], *, resume: bool = True, lost: tuple[str, ...] = (), password: bytes = b""
 ) -> WorkFile:
-    head = looked_at(disks, lost, password, tool="x", taken="now")
+    head = work_file_head(disks, lost, password, tool="x", taken="now")
     return WorkFile(path, head, password, resume=resume)
 
 
@@ -34,7 +34,7 @@ def test_scans_are_read_back_unchanged(disks: list[str], tmp_path: Path) -> None
     torn = DecodeError("torn", offset=7, source="log"), UsageError("odd")
     with open_entries(disks) as source, opened(path, disks, resume=False) as work:
         ledgers = source.ledgers()
-        here = scan_here(source, faults.append, password=b"", lost=())
+        here = local_scanner(source, faults.append, password=b"", lost=())
         scans = list(work.keeping(here, faults.append)(ledgers))
         with_faults = LedgerScan(scans[0].examined, scans[0].kind, scans[0].clues, torn)
         list(work.keeping(lambda ids: iter([with_faults]), faults.append)([10**15]))
@@ -58,7 +58,7 @@ def test_scans_are_read_back_unchanged(disks: list[str], tmp_path: Path) -> None
 def begun(disks: list[str], tmp_path: Path) -> Path:
     path = tmp_path / "found.work"
     with open_entries(disks) as source, opened(path, disks, resume=False) as work:
-        scanner = work.keeping(scan_here(source, print, password=b"", lost=()), print)
+        scanner = work.keeping(local_scanner(source, print, password=b"", lost=()), print)
         list(scanner(source.ledgers()[:3]))
     return path
 
@@ -66,13 +66,13 @@ def begun(disks: list[str], tmp_path: Path) -> Path:
 def test_other_disks_or_options_are_refused(disks: list[str], begun: Path) -> None:
     with pytest.raises(UsageError, match="--resume"):
         opened(begun, disks, resume=False)
-    with pytest.raises(UsageError, match="other lost"):
+    with pytest.raises(UsageError, match="lost changed"):
         opened(begun, disks, lost=("bk:1",))
-    with pytest.raises(UsageError, match="other password"):
+    with pytest.raises(UsageError, match="password changed"):
         opened(begun, disks, password=b"x")
     log = next(Path(disks[0].partition(":")[2]).rglob("*.log"))
     log.touch()
-    with pytest.raises(UsageError, match="other disks"):
+    with pytest.raises(UsageError, match="disks changed"):
         opened(begun, disks)
 
 
@@ -84,13 +84,13 @@ def test_a_truncated_line_is_scanned_again(disks: list[str], begun: Path) -> Non
     begun.write_bytes(lines[0][:9])
     with opened(begun, disks) as work:
         assert work.kept == 0
-    assert begun.read_bytes().startswith(b'{"rebuild":2')
+    assert begun.read_bytes().startswith(b'{"rebuild":3')
     begun.write_bytes(begun.read_bytes().replace(b'"taken"', b'"token"'))
-    with pytest.raises(DecodeError, match="when it was begun"):
+    with pytest.raises(DecodeError, match="start time is missing"):
         opened(begun, disks)
 
 
-EXAMINED = '["Examined",1,2,3,4,null,[],[],[],null,false]'
+EXAMINED = '["ExaminedLedger",1,2,3,4,null,[],[],[],null,false]'
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ EXAMINED = '["Examined",1,2,3,4,null,[],[],[],null,false]'
         "{}",
         '{"ledger":["LedgerScan"]}',
         '{"ledger":["os.system","x"]}',
-        '{"ledger":["LedgerScan",["Examined",1,2,"3",4,null,[],[],[],null,false],"data",null,[]]}',
-        '{"ledger":["LedgerScan",["Examined",1,2,3,4,null,[],[],[],"%",false],"data",null,[]]}',
+        '{"ledger":["LedgerScan",["ExaminedLedger",1,2,"3",4,null,[],[],[],null,false],"data",null,[]]}',
+        '{"ledger":["LedgerScan",["ExaminedLedger",1,2,3,4,null,[],[],[],"%",false],"data",null,[]]}',
         f'{{"ledger":["LedgerScan",{EXAMINED},"no such kind",null,[]]}}',
         f'{{"ledger":["LedgerScan",{EXAMINED},"data",["Kind"],[]]}}',
         f'{{"ledger":["LedgerScan",{EXAMINED},"data",null,[["Exit",1,2,3]]]}}',

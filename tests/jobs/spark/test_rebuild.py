@@ -13,7 +13,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Sources
-from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, looked_at, scan_here
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, local_scanner, work_file_head
 from pulsar_meta.jobs.spark.commands import LEDGERS_PER_TASK, scan_with_spark
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_scans_by_spark_equal_those_of_one_process(
     faults: list[PulsarMetaError] = []
     with open_entries(urls) as source:
         ledgers = source.ledgers()
-        here = list(scan_here(source, faults.append, password=b"", lost=())(ledgers))
+        here = list(local_scanner(source, faults.append, password=b"", lost=())(ledgers))
     by_spark = scan_with_spark(Sources(None, urls), b"", (), faults.append, SparkSettings())
     # There is more than one task, and the last one is short.
     assert list(by_spark([*ledgers, *ledgers[:9]])) == [*here, *here[:9]]
@@ -41,7 +41,7 @@ def test_a_stopped_run_is_resumed_by_spark(
     session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     urls, password = (f"bookie-disk:{capture('transactions-4.2.4')}",), b""
-    head, scanned = looked_at(urls, (), password, tool="x", taken="now"), list[int]()
+    head, scanned = work_file_head(urls, (), password, tool="x", taken="now"), list[int]()
     by_spark = scan_with_spark(Sources(None, urls), password, (), print, SparkSettings())
 
     def counted(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
@@ -50,7 +50,7 @@ def test_a_stopped_run_is_resumed_by_spark(
 
     with open_entries(urls) as source:
         ledgers = source.ledgers()
-        here = list(scan_here(source, print, password=password, lost=())(ledgers))
+        here = list(local_scanner(source, print, password=password, lost=())(ledgers))
     # The first run ends in the middle of a task.
     done = 20
     with WorkFile(tmp_path / "found.work", head, password) as work:

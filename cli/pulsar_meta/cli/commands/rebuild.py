@@ -35,7 +35,7 @@ from pulsar_meta.jobs.rebuild.rebuilt import (
     unnamed_groups,
     write_rebuilt,
 )
-from pulsar_meta.jobs.rebuild.scan import Scanner, WorkFile, looked_at, scan_here, work_file_of
+from pulsar_meta.jobs.rebuild.scan import Scanner, WorkFile, local_scanner, work_file_head, work_file_of
 from pulsar_meta.jobs.topics.topic import Ledger
 
 
@@ -185,7 +185,7 @@ def _worth_spark(shell: Shell, engine: EngineOptions, source: EntrySource) -> bo
 
 def _work_file(shell: Shell, urls: Sequence[str], known: Known, *, resume: bool) -> WorkFile:
     """Return what keeps the facts beside --output; they are kept nowhere where that is no ordinary file."""
-    head = looked_at(urls, known.lost, known.password, tool=_TOOL, taken=_now())
+    head = work_file_head(urls, known.lost, known.password, tool=_TOOL, taken=_now())
     target = shell.output
     if target is None or (target.exists() and not target.is_file()):
         if resume:
@@ -206,7 +206,7 @@ def _scanner(
     faults: Faults,
 ) -> Scanner:
     if not _worth_spark(shell, engine, source):
-        return scan_here(source, faults, password=known.password, lost=known.lost)
+        return local_scanner(source, faults, password=known.password, lost=known.lost)
     from pulsar_meta.jobs.spark.commands import scan_with_spark
 
     sources = Sources(None, tuple(urls))

@@ -1,9 +1,8 @@
-"""Cursor ledgers and compacted ledgers: first and last position, compaction, and the topic they belong to.
+"""Find clues in cursor ledgers and compacted ledgers: positions, and the data ledgers they refer to.
 
-A cursor ledger names neither its subscription nor its topic; the data ledgers of its positions belong to the
-topic. A
-compacted ledger that was not finished contains a prefix: readers may continue in the topic after its last
-message.
+A cursor ledger contains neither its subscription's name nor its topic's, but the data ledgers of its
+positions belong to the topic. If compaction did not finish, the compacted ledger contains only the beginning
+of the topic, and readers may continue in the topic after its last message.
 
 Sources: apache/pulsar MLDataFormats.proto (PositionInfo), ManagedCursorImpl.java, CompactedTopicImpl.java,
 PersistentSubscription.java, MessageDeduplication.java, TwoPhaseCompactor.java.
@@ -20,7 +19,7 @@ from pulsar_meta.codecs.frames.frame import decode_raw_message
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
 from pulsar_meta.jobs.rebuild.replication import REPLICATED
-from pulsar_meta.jobs.rebuild.system_topics import NOTHING, Announced, announced
+from pulsar_meta.jobs.rebuild.system_topics import NO_MENTIONS, TopicMentions, topic_mentions
 from pulsar_meta.jobs.topics.cursors import states_of
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER
 from pulsar_meta.jobs.topics.topic import Position
@@ -29,12 +28,12 @@ from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
 
 @dataclass(frozen=True, slots=True)
 class CursorClues:
-    """What a cursor's ledger says; None where none of its entries can be read.
+    """The clues in a cursor ledger. `first` and `last` are None if none of its entries can be read.
 
-    `named` are the data ledgers that any of its states speaks of, `compacted` the compacted ledger that the
-    last one points to: only the cursor of compaction has one. `ranges` counts acknowledged ranges.
-    `replicated`: of a subscription whose state is replicated; `deduplicates`: its properties are sequence ids
-    of producers.
+    `named` are the data ledgers in any of its states. `compacted` is the compacted ledger that the last state
+    points to; only the cursor of compaction has one. `ranges` counts acknowledged ranges. `replicated` is
+    True if the state of the subscription is replicated, `deduplicates` if the properties are sequence ids of
+    producers.
     """
 
     ledger_id: int
@@ -48,7 +47,7 @@ class CursorClues:
 
 
 def cursor_clues(source: EntrySource, ledger_id: int) -> CursorClues:
-    """Return what a cursor's ledger says; entries that cannot be read are passed over."""
+    """Collect the clues in a cursor ledger. Unreadable entries are skipped."""
     named, first, last = set[int](), None, None
     for _, state in states_of(source, ledger_id):
         if isinstance(state, PositionInfo):
@@ -56,16 +55,14 @@ def cursor_clues(source: EntrySource, ledger_id: int) -> CursorClues:
             first, last = first or state, state
     if first is None or last is None:
         return CursorClues(ledger_id, frozenset(), None, None)
-    compacted = next((one.value for one in last.properties if one.name == COMPACTED_LEDGER), None)
-    ranges = acks_of(last).range_count
-    properties = {one.name for one in last.properties}
-    replicated = REPLICATED in properties
+    properties = {item.name: item.value for item in last.properties}
+    compacted, replicated = properties.get(COMPACTED_LEDGER), REPLICATED in properties
     return CursorClues(
         ledger_id,
         frozenset(named),
         _position(first),
         _position(last),
-        ranges,
+        acks_of(last).range_count,
         compacted,
         replicated,
         bool(properties) and compacted is None and not replicated,
@@ -77,7 +74,7 @@ def _position(state: PositionInfo) -> Position:
 
 
 def _ledgers_in(state: PositionInfo) -> Iterator[int]:
-    """Yield the ledgers that a cursor's state speaks of."""
+    """Yield the ledgers in a cursor's state."""
     yield state.ledgerId
     for messages in state.individualDeletedMessages:
         yield messages.upperEndpoint.ledgerId
@@ -87,24 +84,24 @@ def _ledgers_in(state: PositionInfo) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class CompactedClues:
-    """What a compacted ledger says: the data ledgers that it is made from, the last position of them."""
+    """The clues in a compacted ledger: the data ledgers it was made from, and the last position in them."""
 
     ledger_id: int
     named: frozenset[int]
     last: Position | None
-    announced: Announced = NOTHING
+    topic_mentions: TopicMentions = NO_MENTIONS
 
 
 def compacted_clues(source: EntrySource, ledger_id: int, digest: DigestType | None) -> CompactedClues:
-    """Return what a compacted ledger says; entries that cannot be read are passed over."""
+    """Collect the clues in a compacted ledger. Unreadable entries are skipped."""
     named, last = set[int](), None
     for _, outcome in read_each(source, ledger_id):
         if isinstance(outcome, RawEntry):
             try:
-                found = decode_raw_message(decode_bookie_entry(outcome.data, digest).data).message_id
+                message_id = decode_raw_message(decode_bookie_entry(outcome.data, digest).data).message_id
             except DecodeError:
                 continue
-            position = Position(found.ledgerId, found.entryId)
+            position = Position(message_id.ledgerId, message_id.entryId)
             named.add(position.ledger_id)
             last = position if last is None else max(last, position)
-    return CompactedClues(ledger_id, frozenset(named), last, announced(source, ledger_id))
+    return CompactedClues(ledger_id, frozenset(named), last, topic_mentions(source, ledger_id))

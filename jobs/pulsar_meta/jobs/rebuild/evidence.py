@@ -1,7 +1,7 @@
-"""Evidence for a rebuilt value, and what ledgers reveal about their topic: indexes, producers, times,
-references.
+"""What the messages of a data ledger reveal about its topic, and the evidence for a rebuilt value.
 
-Needs NumPy. Source: PIP-70 (indexes continue from ledger to ledger).
+Messages contain indexes, producers with sequence ids, publish times, transactions and references to other
+ledgers. Needs NumPy. Source: PIP-70 (indexes continue from ledger to ledger).
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entry_reader import read_columns
 from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.replication import (
-    LOOKED_AT,
     MARKERS,
     NOT_REPLICATED,
+    SAMPLED_ENTRIES,
     Replicated,
-    replicated,
+    replication_clues,
 )
-from pulsar_meta.jobs.rebuild.system_topics import NOTHING, Announced, announced
+from pulsar_meta.jobs.rebuild.system_topics import NO_MENTIONS, TopicMentions, topic_mentions
 
-# "old": an older store had it. "lost+found": nothing says its name. "invented": nothing on the disks says so.
-# "gone": an older store named it, and no disk has it. "refused": a value would be wrong, so there is none.
+# "old": from the older store. "lost+found": the name is unknown. "invented": a default that no disk contains.
+# "gone": the older store refers to it, but no disk has it. "refused": any value would be wrong.
 Certainty = Literal["certain", "likely", "old", "lost+found", "invented", "gone", "refused"]
 
 
 class Segment(TypedDict):
-    """From which entry on a ledger's entries lie on which bookies."""
+    """The bookies that store a ledger's entries from `first_entry` on."""
 
     first_entry: int
     bookies: list[str]
 
 
 class RebuiltFacts(TypedDict, total=False):
-    """What a reader of a value looks at: of a ledger, topic, subscription, schema or counter what it has.
+    """Facts about a value that help an operator judge it; each kind of value has some of them.
 
-    `missing` are runs of entries that no disk has, both ends included; `gone` is a ledger that no disk has,
-    `of` whose it was; times are in milliseconds.
+    `missing` lists runs [first, last] of entries that no disk has. `gone` is a ledger that no disk has, and
+    `of` its owner. `next` is the next number of a counter. Times are in milliseconds.
     """
 
     ledger_id: int
@@ -76,7 +76,7 @@ class RebuiltFacts(TypedDict, total=False):
 
 
 class RebuiltValue(RebuiltFacts):
-    """A value made again from disks, how certain it is, and what says so."""
+    """A rebuilt value, how certain it is, and the evidence for it."""
 
     path: str
     certainty: Certainty
@@ -85,7 +85,7 @@ class RebuiltValue(RebuiltFacts):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """One value: where it belongs, how certain it is, and why. `facts` are what a reader of it looks at."""
+    """One value: its path, how certain it is, and the evidence. `facts` describe it for the operator."""
 
     path: str
     certainty: Certainty
@@ -94,7 +94,7 @@ class Rebuilt:
     facts: RebuiltFacts = field(default_factory=RebuiltFacts)
 
     def document(self) -> RebuiltValue:
-        """Return it for showing, without the value itself."""
+        """Describe the value for output, without its bytes."""
         return {
             "path": self.path,
             "certainty": self.certainty,
@@ -103,7 +103,7 @@ class Rebuilt:
         }
 
 
-# Producers, and transactions, that are remembered of a ledger.
+# At most this many producers and transactions are recorded per ledger.
 MOST_PRODUCERS: Final = 64
 MOST_TXNS: Final = 1024
 _WORD: Final = 2**64
@@ -115,7 +115,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """A producer's first sequence id in a ledger, and those that can come after its last one there."""
+    """A producer's first sequence id in a ledger, and the ids that can follow its last one."""
 
     first: int
     after: frozenset[int]
@@ -123,11 +123,11 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class DataClues:
-    """What the messages of a ledger say; None where they do not. Times are milliseconds.
+    """What the messages of a data ledger reveal; None if they don't. Times are in milliseconds.
 
-    `times_by_broker` is false where only producers' clocks are known. `txns` are transactions of messages,
-    `highest_txns` the highest by coordinator; `announced` is what messages say of topics' names,
-    `replicated` what came with replication.
+    `times_by_broker` is False if some entries only have the producer's clock. `txns` are the transactions of
+    messages, `highest_txns` the highest id per coordinator. `announced` holds names of topics found in
+    messages, `replicated` what geo-replication left.
     """
 
     ledger_id: int
@@ -140,25 +140,26 @@ class DataClues:
     producers: Mapping[str, Sequence] = field(default_factory=dict)
     txns: frozenset[TxnId] = frozenset()
     highest_txns: Mapping[int, int] = field(default_factory=dict)
-    announced: Announced = NOTHING
+    topic_mentions: TopicMentions = NO_MENTIONS
     replicated: Replicated = NOT_REPLICATED
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A ledger (a cursor's, compacted data, pending acks, also data) that names data ledgers of its topic.
+    """A ledger that refers to data ledgers of its own topic.
 
-    `says` is the reason in words, for this ledger and two that it names.
+    It can be a cursor ledger, compacted data, a log of pending acknowledgments, or a data ledger. `reason`
+    is a template for the evidence text: its fields are this ledger and two of the ledgers in `named`.
     """
 
     ledger_id: int
     kind: Kind
     named: frozenset[int]
-    says: str = "ledger {} names {} and {}"
+    reason: str = "ledger {} refers to {} and {}"
 
 
 def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | None) -> DataClues:
-    """Return what the messages of a data ledger say. What the source raises goes through."""
+    """Collect the clues in the messages of a data ledger. Raises whatever `source` raises."""
     ends: dict[str, tuple[tuple[int, int], tuple[int, int, int]]] = {}
     indexes, times, by_broker = list[int](), list[int](), True
     messages, txns, highest = 0, set[TxnId](), dict[int, int]()
@@ -172,7 +173,7 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
         _add_producers(ends, columns)
         _add_txns(txns, highest, columns)
         entry_ids, marker = columns["entry_id"].values, columns["marker_type"]
-        entries |= {*entry_ids[:LOOKED_AT].tolist(), *entry_ids[-LOOKED_AT:].tolist()}
+        entries |= {*entry_ids[:SAMPLED_ENTRIES].tolist(), *entry_ids[-SAMPLED_ENTRIES:].tolist()}
         markers |= set(entry_ids[marker.present & np.isin(marker.values, list(MARKERS))].tolist())
     producers = {
         name: Sequence(first, frozenset((last + 1, last + max(count, 1))))
@@ -189,19 +190,19 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
         producers,
         frozenset(txns),
         highest,
-        announced(source, ledger_id),
-        replicated(source, ledger_id, _outer(entries), sorted(markers)),
+        topic_mentions(source, ledger_id),
+        replication_clues(source, ledger_id, _outer(entries), sorted(markers)),
     )
 
 
 def _outer(entries: Iterable[int]) -> list[int]:
     ordered = sorted(entries)
-    return sorted({*ordered[:LOOKED_AT], *ordered[-LOOKED_AT:]})
+    return sorted({*ordered[:SAMPLED_ENTRIES], *ordered[-SAMPLED_ENTRIES:]})
 
 
 def _ends(column: Column) -> list[int]:
-    there = column.values[column.present]
-    return [int(there.min()), int(there.max())] if there.size else []
+    present = column.values[column.present]
+    return [int(present.min()), int(present.max())] if present.size else []
 
 
 def _add_producers(
@@ -211,7 +212,7 @@ def _add_producers(
     sequences, counts = columns["sequence_id"].values, columns["num_messages"].values
     for code in np.unique(names.values[names.present]).tolist():
         name = (names.names or ())[code]
-        # Markers have no sequence: theirs is -1.
+        # Markers have sequence id -1.
         rows = np.flatnonzero(names.present & (names.values == code) & (sequences >= 0))
         if not rows.size or (name not in ends and len(ends) >= MOST_PRODUCERS):
             continue

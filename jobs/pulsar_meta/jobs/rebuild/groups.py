@@ -1,15 +1,13 @@
-"""Group the data ledgers that belong to one topic; two topics never share a group.
+"""Group the data ledgers that belong to one topic. Ledgers of two topics never share a group.
 
-Ledgers that one cursor or compacted ledger names belong to one topic. If an index continues from one ledger
-to
-another, and no other ledger fits at either end, they belong together. If several fit, the producers' sequence
-ids
-decide; if these don't, the ledgers stay apart. Without indexes only the producers decide. Ledgers of a topic
-are
-created one after the other, so ledgers that overlap in indexes or times are never joined.
+Ledgers that one cursor or compacted ledger refers to belong to one topic. If the indexes of one ledger
+continue in another, and no other ledger fits at either end, the two belong together. If several ledgers fit,
+the producers' sequence ids decide; if these don't, the ledgers stay apart. Without indexes, only the
+producers decide. A topic's ledgers are created one after the other, so ledgers that overlap in indexes or
+times are never joined.
 
-Many topics have the same numbers, because ledgers are closed after the same number of entries: a search among
-possible neighbours stops as soon as there are two.
+Many topics have the same numbers, because brokers close ledgers after the same number of entries. So the
+search for a neighbour stops as soon as it has two candidates.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from typing import Final
 
 from pulsar_meta.jobs.rebuild.evidence import DataClues, Mention
 
-# Something that is true of an earlier ledger and a later one, or not.
-Both = Callable[[int, int], bool]
+# A test of an earlier and a later ledger.
+PairTest = Callable[[int, int], bool]
 Index = Mapping[Hashable, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """By what a ledger's beginning and end are known: two meet where a key after one is before the other."""
+    """Keys of a ledger's beginning and end. A key in `after` of one ledger is in `before` of the next."""
 
     before: tuple[Hashable, ...]
     after: tuple[Hashable, ...]
@@ -41,103 +39,108 @@ def neighbours(
     ends: Mapping[int, Ends],
     producers: Mapping[int, Ends],
     members: Mapping[int, Set[int]],
-    meet: Both,
-    fit: Both,
+    meet: PairTest,
+    fit: PairTest,
 ) -> list[tuple[int, int]]:
-    """Return the pairs of ledgers that meet by `ends` and of which each is the only one for the other.
+    """Pair the ledgers that meet by `ends`, if each is the only candidate for the other.
 
-    `meet` says whether that counts for two ledgers, `fit` whether two of different groups can be one topic's.
-    Of several that fit it is the one that meets by `producers` too. `ends` is in ascending order, `members`
-    has the group of each ledger; who has a neighbour in its group needs no other.
+    `meet` decides whether a meeting counts for two ledgers, and `fit` whether ledgers of different groups can
+    belong to one topic. If several fit, the one that also meets by `producers` is chosen. `ends` is in
+    ascending order. `members` has the group of each ledger; a ledger with a neighbour in its own group needs
+    no other.
     """
 
-    def can_be(one: int, other: int) -> bool:
-        return meet(one, other) and fit(one, other)
+    def can_be(ledger: int, other: int) -> bool:
+        return meet(ledger, other) and fit(ledger, other)
 
     followed, preceded = _joined(ends, members, meet)
-    open_ends = [one for one in ends if one not in followed]
-    open_begins = [one for one in ends if one not in preceded]
+    open_ends = [ledger for ledger in ends if ledger not in followed]
+    open_begins = [ledger for ledger in ends if ledger not in preceded]
     later = _Side(ends, producers, open_begins, can_be, later=True)
     earlier = _Side(ends, producers, open_ends, can_be, later=False)
-    found = ((one, later.only(one)) for one in open_ends)
-    return [(one, other) for one, other in found if other is not None and earlier.only(other) == one]
+    candidates = ((ledger, later.only(ledger)) for ledger in open_ends)
+    return [
+        (ledger, other) for ledger, other in candidates if other is not None and earlier.only(other) == ledger
+    ]
 
 
 def _joined(
-    ends: Mapping[int, Ends], members: Mapping[int, Set[int]], meet: Both
+    ends: Mapping[int, Ends], members: Mapping[int, Set[int]], meet: PairTest
 ) -> tuple[set[int], set[int]]:
-    """Return the ledgers that have the next one in their group, and those that have the one before."""
-    begins = _index(ends, lambda one: ends[one].before)
+    """Find the ledgers whose successor is in their group, and those whose predecessor is."""
+    begins = _index(ends, lambda ledger: ends[ledger].before)
     followed, preceded = set(), set()
-    for one, own in ends.items():
+    for ledger, own in ends.items():
         for key in own.after:
-            meeting, group = begins.get(key, ()), members[one]
+            meeting, group = begins.get(key, ()), members[ledger]
             for other in group if len(group) < len(meeting) else meeting:
-                if other <= one or other not in group or other not in ends:
+                if other <= ledger or other not in group or other not in ends:
                     continue
-                if key in ends[other].before and meet(one, other):
-                    followed.add(one)
+                if key in ends[other].before and meet(ledger, other):
+                    followed.add(ledger)
                     preceded.add(other)
     return followed, preceded
 
 
 class _Side:
-    """What can come after ledgers (`later`), or before them, of those whose end there is still open."""
+    """The possible successors (`later`) or predecessors of ledgers, among ledgers whose end there is open."""
 
     def __init__(
         self,
         ends: Mapping[int, Ends],
         producers: Mapping[int, Ends],
         still_open: Iterable[int],
-        fit: Both,
+        fit: PairTest,
         *,
         later: bool,
     ) -> None:
         self._ends, self._producers, self._fit, self._later = ends, producers, fit, later
         chosen = list(still_open)
-        self._meeting = _index(chosen, lambda one: self._keys(ends[one], not later))
-        self._going_on = _index(chosen, lambda one: self._keys(producers[one], not later))
+        self._meeting = _index(chosen, lambda ledger: self._keys(ends[ledger], not later))
+        self._by_producers = _index(chosen, lambda ledger: self._keys(producers[ledger], not later))
 
     @staticmethod
     def _keys(ends: Ends, after: bool) -> tuple[Hashable, ...]:
         return ends.after if after else ends.before
 
     def only(self, at: int) -> int | None:
-        """Return the one that fits; of several the one whose producers go on, None where that is not one."""
+        """The only ledger that fits or, if several fit, the only one whose producers continue. None if
+        undecided."""
         keys = self._keys(self._ends[at], self._later)
         fitting = list(islice(self._fitting(at, keys, self._meeting), 2))
         if len(fitting) > 1:
             met = frozenset(keys)
-            by_producers = self._keys(self._producers[at], self._later)
-            going_on = (
-                one
-                for one in self._fitting(at, by_producers, self._going_on)
-                if not met.isdisjoint(self._keys(self._ends[one], not self._later))
+            producer_keys = self._keys(self._producers[at], self._later)
+            continuing = (
+                ledger
+                for ledger in self._fitting(at, producer_keys, self._by_producers)
+                if not met.isdisjoint(self._keys(self._ends[ledger], not self._later))
             )
-            fitting = list(islice(going_on, 2))
+            fitting = list(islice(continuing, 2))
         return fitting[0] if len(fitting) == 1 else None
 
     def _fitting(self, at: int, keys: Iterable[Hashable], index: Index) -> Iterator[int]:
-        """Yield each ledger on this side of `at` that has one of the keys and fits, nearest ones first."""
+        """Yield each ledger on this side of `at` that shares a key with it and fits, nearest ones first."""
         seen: set[int] = set()
         for key in keys:
-            for one in _beyond(index.get(key, ()), at, self._later):
-                if one not in seen:
-                    seen.add(one)
-                    if self._fit(at, one) if self._later else self._fit(one, at):
-                        yield one
+            for ledger in _beyond(index.get(key, ()), at, self._later):
+                if ledger not in seen:
+                    seen.add(ledger)
+                    if self._fit(at, ledger) if self._later else self._fit(ledger, at):
+                        yield ledger
 
 
 def _index(ledgers: Iterable[int], keys_of: Callable[[int], Iterable[Hashable]]) -> Index:
-    found: dict[Hashable, list[int]] = defaultdict(list)
-    for one in ledgers:
-        for key in keys_of(one):
-            found[key].append(one)
-    return found
+    index: dict[Hashable, list[int]] = defaultdict(list)
+    for ledger in ledgers:
+        for key in keys_of(ledger):
+            index[key].append(ledger)
+    return index
 
 
 def _beyond(ledgers: Sequence[int], at: int, later: bool) -> Iterator[int]:
-    """Yield those above `at`, or those below it, of ascending ledgers, nearest ones first."""
+    """Yield the ledgers above (`later`) or below `at`, nearest ones first; `ledgers` is in ascending
+    order."""
     if later:
         places = range(bisect_right(ledgers, at), len(ledgers))
     else:
@@ -145,16 +148,16 @@ def _beyond(ledgers: Sequence[int], at: int, later: bool) -> Iterator[int]:
     return (ledgers[place] for place in places)
 
 
-# By how much producers' clocks may be wrong.
+# The tolerance for producers' clocks, in milliseconds.
 SKEW: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Data ledgers of one topic in their order, the topic's name where something gives it, and why.
+    """Data ledgers of one topic in order, the topic's name if it is known, and the evidence.
 
-    `certain` is false where only indexes or sequence ids join some of them. `mentions` are the ledgers
-    (cursors, compacted data) that name some of them.
+    `certain` is False if only indexes or sequence ids join some of them. `mentions` are the ledgers (cursors,
+    compacted data) that refer to some of them.
     """
 
     ledgers: tuple[int, ...]
@@ -170,10 +173,10 @@ def group_ledgers(
     names: Mapping[int, str],
     torn: Set[int] = frozenset(),
 ) -> list[Group]:
-    """Return the groups, each data ledger in one, in the order of their first ledgers.
+    """Group data ledgers by topic, in the order of their first ledgers; each ledger is in one group.
 
-    `names` has the topic of ledgers of which it is known (from an old store, or from a person). Of `torn`
-    ledgers the first or last entries may not be here, so that what goes on from them is not known.
+    `names` has the topics of ledgers that are known from an older store or from the operator. `torn` are
+    ledgers whose first or last entries may be missing, so their neighbours can't be determined.
     """
     grouping = _Grouping(clues, names, torn)
     grouping.by_name()
@@ -184,109 +187,113 @@ def group_ledgers(
 
 
 class _Grouping:
-    """Ledgers while they are joined: `members` has the group of each ledger, one set for all of them."""
+    """Groups while they are being joined: `members` maps each ledger to its group, which is a shared set."""
 
     def __init__(self, clues: Mapping[int, DataClues], names: Mapping[int, str], torn: Set[int]) -> None:
         self.clues = clues
         self.torn = torn
         self.names = names
-        self.members: dict[int, set[int]] = {one: {one} for one in sorted(clues)}
+        self.members: dict[int, set[int]] = {ledger: {ledger} for ledger in sorted(clues)}
         self.evidence: dict[int, list[str]] = defaultdict(list)
         self.guessed: set[int] = set()
         self.mentioned: dict[int, list[int]] = defaultdict(list)
 
     def by_name(self) -> None:
-        """Join what has the same name."""
+        """Join the ledgers with the same name."""
         named: dict[str, list[int]] = defaultdict(list)
         for ledger_id in self.members:
             if ledger_id in self.names:
                 named[self.names[ledger_id]].append(ledger_id)
         for ledgers in named.values():
-            for one, other in pairwise(ledgers):
-                self._join(one, other)
+            for ledger, other in pairwise(ledgers):
+                self._join(ledger, other)
 
     def by_mentions(self, mentions: Iterable[Mention]) -> None:
-        """Join what one cursor names, also by way of ledgers that are on no disk."""
+        """Join the ledgers that one cursor refers to, even if the link is a ledger that no disk has."""
         reached: dict[int, int] = {}
         for mention in mentions:
-            here = sorted(one for one in mention.named if one in self.members)
-            anchor = next((reached[one] for one in mention.named if one in reached), None)
+            here = sorted(ledger for ledger in mention.named if ledger in self.members)
+            anchor = next((reached[ledger] for ledger in mention.named if ledger in reached), None)
             together = here if anchor is None else [anchor, *here]
-            for one, other in pairwise(together):
-                if self.members[one] is not self.members[other] and self._fit_names(one, other):
-                    self._join(one, other)
-                    self.evidence[other].append(mention.says.format(mention.ledger_id, one, other))
+            for ledger, other in pairwise(together):
+                if self.members[ledger] is not self.members[other] and self._fit_names(ledger, other):
+                    self._join(ledger, other)
+                    self.evidence[other].append(mention.reason.format(mention.ledger_id, ledger, other))
             if together and mention.kind != "data":
                 self.mentioned[together[0]].append(mention.ledger_id)
             if together:
                 reached |= dict.fromkeys(mention.named, together[0])
 
     def by_indexes(self) -> bool:
-        """Join ledgers whose indexes go on; return whether any were."""
-        return self._join_next(self._indexes, lambda one, other: True, "its indexes go on from ledger {}")
+        """Join ledgers whose indexes continue. Returns True if any were joined."""
+        return self._join_next(
+            self._indexes, lambda ledger, other: True, "its indexes continue from ledger {}"
+        )
 
     def by_producers(self) -> bool:
-        """Join ledgers without indexes whose producers go on; return whether any were."""
+        """Join ledgers without indexes whose producers continue. Returns True if any were joined."""
 
-        def lack_indexes(one: int, other: int) -> bool:
-            return self.clues[one].last_index is None or self.clues[other].first_index is None
+        def lack_indexes(ledger: int, other: int) -> bool:
+            return self.clues[ledger].last_index is None or self.clues[other].first_index is None
 
-        why = "its producers' sequence ids go on from ledger {}"
+        why = "its producers' sequence ids continue from ledger {}"
         return self._join_next(self._producers, lack_indexes, why)
 
     def groups(self) -> Iterator[Group]:
-        """Yield the groups."""
+        """Yield the groups in the order of their first ledgers."""
         for first, members in self.members.items():
             if first != min(members):
                 continue
             ledgers = tuple(sorted(members))
             yield Group(
                 ledgers,
-                next((self.names[one] for one in ledgers if one in self.names), None),
+                next((self.names[ledger] for ledger in ledgers if ledger in self.names), None),
                 not self.guessed.intersection(members),
-                tuple(text for one in ledgers for text in self.evidence[one]),
-                tuple(sorted({by for one in ledgers for by in self.mentioned[one]})),
+                tuple(text for ledger in ledgers for text in self.evidence[ledger]),
+                tuple(sorted({by for ledger in ledgers for by in self.mentioned[ledger]})),
             )
 
-    def _join_next(self, ends: Mapping[int, Ends], meet: Both, why: str) -> bool:
-        """Join each ledger with the one that alone can come next; return whether any were."""
+    def _join_next(self, ends: Mapping[int, Ends], meet: PairTest, why: str) -> bool:
+        """Join each ledger with its only possible successor. Returns True if any were joined."""
         joined = False
-        for one, other in neighbours(ends, self._producers, self.members, meet, self._can_join):
-            if self._can_join(one, other):
-                self._join(one, other)
-                self.evidence[other].append(why.format(one))
+        for ledger, other in neighbours(ends, self._producers, self.members, meet, self._can_join):
+            if self._can_join(ledger, other):
+                self._join(ledger, other)
+                self.evidence[other].append(why.format(ledger))
                 self.guessed.add(other)
                 joined = True
         return joined
 
     @cached_property
     def _indexes(self) -> dict[int, Ends]:
-        return {one: _by_index(self.clues[one]) for one in self.members if one not in self.torn}
+        return {ledger: _by_index(self.clues[ledger]) for ledger in self.members if ledger not in self.torn}
 
     @cached_property
     def _producers(self) -> dict[int, Ends]:
-        return {one: _by_producer(self.clues[one]) for one in self.members if one not in self.torn}
+        return {
+            ledger: _by_producer(self.clues[ledger]) for ledger in self.members if ledger not in self.torn
+        }
 
-    def _join(self, one: int, other: int) -> None:
-        together = self.members[one]
+    def _join(self, ledger: int, other: int) -> None:
+        together = self.members[ledger]
         if together is self.members[other]:
             return
         together |= self.members[other]
         for ledger_id in self.members[other]:
             self.members[ledger_id] = together
 
-    def _fit_names(self, one: int, other: int) -> bool:
-        known = {self.names[at] for at in self.members[one] | self.members[other] if at in self.names}
+    def _fit_names(self, ledger: int, other: int) -> bool:
+        known = {self.names[at] for at in self.members[ledger] | self.members[other] if at in self.names}
         return len(known) < 2
 
-    def _can_join(self, one: int, other: int) -> bool:
-        return self.members[one] is not self.members[other] and self._compatible(one, other)
+    def _can_join(self, ledger: int, other: int) -> bool:
+        return self.members[ledger] is not self.members[other] and self._compatible(ledger, other)
 
-    def _compatible(self, one: int, other: int) -> bool:
-        """Return whether two groups can be one topic: names, indexes and times one after the other."""
-        if not self._fit_names(one, other):
+    def _compatible(self, ledger: int, other: int) -> bool:
+        """True if two groups can be one topic: their names agree, and indexes and times are in order."""
+        if not self._fit_names(ledger, other):
             return False
-        ordered = [self.clues[at] for at in sorted(self.members[one] | self.members[other])]
+        ordered = [self.clues[at] for at in sorted(self.members[ledger] | self.members[other])]
         indexed = [clue for clue in ordered if clue.first_index is not None]
         return all(map(_in_order, indexed, indexed[1:])) and all(map(_in_time, ordered, ordered[1:]))
 
@@ -304,14 +311,14 @@ def _by_producer(clue: DataClues) -> Ends:
     )
 
 
-def _in_order(one: DataClues, other: DataClues) -> bool:
-    if one.last_index is None or other.first_index is None:
+def _in_order(earlier: DataClues, later: DataClues) -> bool:
+    if earlier.last_index is None or later.first_index is None:
         return True
-    return one.last_index < other.first_index
+    return earlier.last_index < later.first_index
 
 
-def _in_time(one: DataClues, other: DataClues) -> bool:
-    if one.last_time is None or other.first_time is None:
+def _in_time(earlier: DataClues, later: DataClues) -> bool:
+    if earlier.last_time is None or later.first_time is None:
         return True
-    skew = 0 if one.times_by_broker and other.times_by_broker else SKEW
-    return one.last_time <= other.first_time + skew
+    skew = 0 if earlier.times_by_broker and later.times_by_broker else SKEW
+    return earlier.last_time <= later.first_time + skew

@@ -1,8 +1,7 @@
-"""Recognise what a ledger holds by its entries, and write plain values as JSON and back.
+"""Recognise what a ledger contains from its entries, and convert plain values to JSON and back.
 
-A dataclass becomes a list of its name and fields, a set a sorted list, a mapping a list of pairs, bytes
-base64. Only
-the annotated classes are created when reading. Needs NumPy.
+In JSON, a dataclass is a list of its name and its fields, a set is a sorted list, a mapping is a list of
+pairs, and bytes are base64. Reading creates only the classes in the annotations. Needs NumPy.
 
 Sources: apache/pulsar RawMessageImpl.java (compacted data), MLDataFormats.proto (cursors),
 SchemaStorageFormat.proto, TxnLogBufferedWriter.java, DelayedMessageIndexBucketSegment.proto.
@@ -46,35 +45,35 @@ Kind = Literal[
     "unknown",
 ]
 
-# Entries that are looked at: the first ones and the last.
-LOOKED_AT: Final = 4
+# How many of the first entries are read, in addition to the last one.
+SAMPLED_ENTRIES: Final = 4
 _MAX_POSITION: Final = 2**62
 # Milliseconds since the epoch, from 2001 to 2286.
 _TIMES: Final = range(10**12, 10**13)
 
 
 def kind_of(source: EntrySource, ledger_id: int, last: int, digest_type: DigestType | None) -> Kind:
-    """Return what all the entries looked at are, "unknown" where they are not all of one kind."""
+    """Find the kind that fits all sampled entries; "unknown" if none does."""
     kinds: set[Kind] | None = None
-    for entry_id in sorted({*range(min(LOOKED_AT, last + 1)), last}):
+    for entry_id in sorted({*range(min(SAMPLED_ENTRIES, last + 1)), last}):
         try:
             raw = source.read(ledger_id, entry_id)
             data = decode_bookie_entry(raw.data, digest_type).data
         except (DecodeError, NotFoundError):
             continue
-        found = set(_readings(data, entry_id))
-        kinds = found if kinds is None else kinds & found
+        possible = set(_readings(data, entry_id))
+        kinds = possible if kinds is None else kinds & possible
     if not kinds:
         return "unknown"
     return next(kind for kind in _ORDER if kind in kinds)
 
 
-# What can be read as several is the first of these.
+# If entries fit several kinds, the first of these is chosen.
 _ORDER: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 def _readings(data: memoryview, entry_id: int) -> Iterator[Kind]:
-    """Yield what an entry can be."""
+    """Yield the kinds that an entry fits."""
     logs: set[LogKind] = {entry.kind for entry in possible_readings(data)}
     yield from logs
     if _is_frame(data):
@@ -122,7 +121,7 @@ def _is_schema(data: memoryview) -> bool:
 
 
 def _is_bucket(data: memoryview, entry_id: int) -> bool:
-    """Return whether this is the list of a bucket's segments (its first entry), or a segment."""
+    """True for the list of a bucket's segments, which is its first entry, and for a segment."""
     wanted = {1, 2, 3} if entry_id else {2, 3}
     content = bytes(data)
     try:
@@ -133,76 +132,76 @@ def _is_bucket(data: memoryview, entry_id: int) -> bool:
 
 
 def _numbers(data: bytes, message: Field) -> set[int]:
-    """Return which fields of the message in a field are numbers."""
+    """The numbers of the varint fields in an embedded message."""
     inner = split_fields(data[message.content : message.end])
     return {field.number for field in inner if field.wire_type == VARINT}
 
 
 _ERRORS: Final = (ConflictError, GuardError, NotFoundError, PulsarMetaError, UnreachableError, UsageError)
-_errors: Final = {one.__name__: one for one in _ERRORS}
+_errors: Final = {error.__name__: error for error in _ERRORS}
 
 
-def plain(value: Any) -> Any:
-    """Return a value as what JSON has."""
+def to_plain(value: Any) -> Any:
+    """Convert a value to what JSON can represent."""
     match value:
         case bytes():
             return b64encode(value).decode()
         case PulsarMetaError():
             return [type(value).__name__, value.message, value.source, getattr(value, "offset", None)]
         case frozenset():
-            return sorted(map(plain, value))
+            return sorted(map(to_plain, value))
         case Mapping():
-            return [[plain(key), plain(held)] for key, held in value.items()]
+            return [[to_plain(key), to_plain(item)] for key, item in value.items()]
         case tuple():
-            return list(map(plain, value))
+            return list(map(to_plain, value))
         case _ if is_dataclass(value):
-            return [type(value).__name__, *(plain(getattr(value, one.name)) for one in fields(value))]
+            return [type(value).__name__, *(to_plain(getattr(value, item.name)) for item in fields(value))]
         case _:
             return value
 
 
-def read_plain(kind: Any, found: Any) -> Any:
-    """Return the value of the annotated type that `plain` made `found` of; ValueError where it made none."""
+def from_plain(kind: Any, plain: Any) -> Any:
+    """Convert the result of `to_plain` back to the annotated type. Raises ValueError if it does not fit."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return _one_of(get_args(kind), found)
+        return _one_of(get_args(kind), plain)
     if origin is Literal:
-        return _checked(found, found in get_args(kind), kind)
+        return _checked(plain, plain in get_args(kind), kind)
     if kind in (int, str, bool, type(None)):
-        return _checked(found, type(found) is kind, kind)
+        return _checked(plain, type(plain) is kind, kind)
     if kind is bytes:
-        return b64decode(_checked(found, isinstance(found, str), kind), validate=True)
-    return _of_list(kind, origin, _checked(found, isinstance(found, list), kind))
+        return b64decode(_checked(plain, isinstance(plain, str), kind), validate=True)
+    return _of_list(kind, origin, _checked(plain, isinstance(plain, list), kind))
 
 
-def _of_list(kind: Any, origin: Any, found: list[Any]) -> Any:
+def _of_list(kind: Any, origin: Any, plain: list[Any]) -> Any:
     arguments = get_args(kind)
     if origin is frozenset:
-        return frozenset(read_plain(arguments[0], one) for one in found)
+        return frozenset(from_plain(arguments[0], item) for item in plain)
     if origin is tuple and arguments[1:] == (...,):
-        return tuple(read_plain(arguments[0], one) for one in found)
+        return tuple(from_plain(arguments[0], item) for item in plain)
     if origin is tuple:
-        return tuple(read_plain(*pair) for pair in zip(arguments, found, strict=True))
+        return tuple(from_plain(*pair) for pair in zip(arguments, plain, strict=True))
     if origin is Mapping:
-        key, held = arguments
-        return {read_plain(key, one[0]): read_plain(held, one[1]) for one in found}
+        key, value = arguments
+        return {from_plain(key, item[0]): from_plain(value, item[1]) for item in plain}
     if kind is PulsarMetaError:
-        return _error(*found)
+        return _error(*plain)
     if isinstance(kind, type) and is_dataclass(kind):
-        _checked(found, found[:1] == [kind.__name__], kind)
-        found = found[1:]
-    # Of a named tuple only the values are there.
-    return kind(*(read_plain(*pair) for pair in zip(_types(kind), found, strict=True)))
+        _checked(plain, plain[:1] == [kind.__name__], kind)
+        plain = plain[1:]
+    # A named tuple is stored without its name.
+    return kind(*(from_plain(*pair) for pair in zip(_types(kind), plain, strict=True)))
 
 
-def _one_of(kinds: tuple[Any, ...], found: Any) -> Any:
-    if found is None and type(None) in kinds:
+def _one_of(kinds: tuple[Any, ...], plain: Any) -> Any:
+    if plain is None and type(None) in kinds:
         return None
-    some = [one for one in kinds if one is not type(None)]
-    if len(some) > 1:
-        some = [one for one in some if isinstance(found, list) and found[:1] == [one.__name__]]
-    _checked(found, len(some) == 1, kinds)
-    return read_plain(some[0], found)
+    candidates = [item for item in kinds if item is not type(None)]
+    if len(candidates) > 1:
+        candidates = [item for item in candidates if isinstance(plain, list) and plain[:1] == [item.__name__]]
+    _checked(plain, len(candidates) == 1, kinds)
+    return from_plain(candidates[0], plain)
 
 
 @cache
@@ -216,7 +215,7 @@ def _error(name: str, message: str, source: str | None, offset: int | None) -> P
     return _errors[name](message, source=source)
 
 
-def _checked(found: Any, right: bool, kind: object) -> Any:
-    if not right:
-        raise ValueError(f"{str(found)[:80]} is no {kind}")
-    return found
+def _checked(plain: Any, is_valid: bool, kind: object) -> Any:
+    if not is_valid:
+        raise ValueError(f"{str(plain)[:80]} is not a valid {kind}")
+    return plain

@@ -1,9 +1,9 @@
-"""BookKeeper's metadata of ledgers, made again from the disks that hold their entries. Needs NumPy.
+"""Rebuild BookKeeper's metadata of ledgers from the disks that hold their entries. Needs NumPy.
 
-What the disks say: the last entry, the bytes up to it (in its header), the digest type (by trial), the
-ensemble and the write quorum (by which bookie has which entry), the master key. What they do not: the ack
-quorum, the custom metadata, and whether a ledger was closed. Each is closed at its last entry, as recovery
-would.
+The disks show the last entry, the number of bytes (in its header), the digest type (by trial), the ensemble
+and the write quorum (by which bookie has which entries), and the master key. They do not show the ack quorum,
+the custom metadata, and whether the ledger was closed. Each ledger is closed at its last entry, as recovery
+would close it.
 
 Sources: apache/bookkeeper LedgerMetadataBuilder.java, proto/checksum/DigestManager.java.
 """
@@ -28,11 +28,17 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_client import Segment
 from pulsar_meta.jobs.disk.held import by_bookie
-from pulsar_meta.jobs.rebuild.striping import Quorum, Striping, chosen, stripings, usual_quorums
+from pulsar_meta.jobs.rebuild.striping import (
+    Quorum,
+    Striping,
+    choose_striping,
+    possible_stripings,
+    usual_quorums,
+)
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 
-# Entries whose digests are tried, from the last one back.
+# How many entries are tried for the digest type, from the last one back.
 TRIED: Final = 8
 
 Runs = tuple[tuple[int, int], ...]
@@ -42,9 +48,9 @@ Runs = tuple[tuple[int, int], ...]
 class FoundLedger:
     """A ledger as its entries show it.
 
-    `missing` are runs (first, last) of entries that no disk has. `digest_type` is None where no digest that
-    was tried is right. `key_checked` says that the master key on the disk is that of the password. `refused`
-    is why no metadata can be written, `unsure` what in it the disks leave open.
+    `missing` are runs (first, last) of entries that no disk has. `digest_type` is None if no digest matches.
+    `key_checked` is True if a disk has the ledger's master key. `refused` is the reason why no metadata can
+    be written, `unsure` what remains uncertain in it.
     """
 
     ledger_id: int
@@ -60,7 +66,7 @@ class FoundLedger:
     unsure: tuple[str, ...] = ()
 
     def value(self, password: bytes, ack_quorum: int | None = None) -> bytes:
-        """Return the value that BookKeeper keeps of it, closed; only where it is not refused."""
+        """Encode BookKeeper's metadata of the ledger, as closed. Call it only if `refused` is None."""
         metadata = LedgerMetadataFormat(
             quorumSize=self.striping.quorum.write,
             ensembleSize=self.striping.quorum.ensemble,
@@ -77,11 +83,11 @@ class FoundLedger:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """What the entries of one ledger show, before the other ledgers have their say about quorums.
+class ExaminedLedger:
+    """What the entries of one ledger show, before the quorum is chosen by comparison with other ledgers.
 
-    `choices` are the ways in which it can be striped, `members` the bookies that have entries of it, `key` is
-    the master key on the disk; the rest is as in FoundLedger.
+    `choices` are the possible stripings, `members` the bookies that have entries, `key` is the master key
+    on the disk. The other fields are those of FoundLedger.
     """
 
     ledger_id: int
@@ -99,32 +105,32 @@ class Examined:
 Disks = Sequence[tuple[str, EntrySource]]
 
 
-def judged(every: Sequence[Examined], password: bytes) -> Iterator[FoundLedger]:
-    """Yield each of the ledgers with the striping that fits it, the most usual one where several do."""
-    usual = usual_quorums(one.choices for one in every)
-    for one in every:
-        yield _with_striping(one, chosen(one.choices, usual), password)
+def choose_stripings(examined: Sequence[ExaminedLedger], password: bytes) -> Iterator[FoundLedger]:
+    """Choose a striping for each ledger: one that fits, and the most usual one if several do."""
+    usual = usual_quorums(ledger.choices for ledger in examined)
+    for ledger in examined:
+        yield _with_striping(ledger, choose_striping(ledger.choices, usual), password)
 
 
-def _with_striping(one: Examined, found: Striping | None, password: bytes) -> FoundLedger:
-    striping = found or _everywhere(one.members)
+def _with_striping(ledger: ExaminedLedger, choose_striping: Striping | None, password: bytes) -> FoundLedger:
+    striping = choose_striping or _everywhere(ledger.members)
     return FoundLedger(
-        ledger_id=one.ledger_id,
-        entries=one.entries,
-        last_entry=one.last_entry,
-        length=one.length,
-        digest_type=one.digest_type,
+        ledger_id=ledger.ledger_id,
+        entries=ledger.entries,
+        last_entry=ledger.last_entry,
+        length=ledger.length,
+        digest_type=ledger.digest_type,
         striping=striping,
-        missing=one.missing,
-        fenced=one.fenced,
-        key_checked=one.key is not None,
-        refused=_refusal(one.key, password, one.length, one.digest_type),
-        unsure=tuple(_unsure(striping, one.key)),
+        missing=ledger.missing,
+        fenced=ledger.fenced,
+        key_checked=ledger.key is not None,
+        refused=_refusal(ledger.key, password, ledger.length, ledger.digest_type),
+        unsure=tuple(_unsure(striping, ledger.key)),
     )
 
 
 def disks_of(source: EntrySource) -> Disks:
-    """Return the disks of each bookie with its id."""
+    """Pair each bookie's id with its disks."""
     return [(bookie or "", disk) for bookie, disk in by_bookie(source)]
 
 
@@ -136,31 +142,31 @@ def examine(
     *,
     password: bytes = b"",
     lost: Sequence[str] = (),
-) -> Examined:
-    """Return what the entries of one ledger show; damage goes to `report`, UnreachableError from the source.
+) -> ExaminedLedger:
+    """Examine the entries of one ledger; damage goes to `report`. Raises UnreachableError.
 
-    `password` is the one that brokers gave to ledgers, `lost` are the ids of bookies whose disks are
-    not here.
+    `password` is the one that brokers use for ledgers, `lost` are the ids of bookies whose disks are not
+    available.
     """
-    held = {bookie: _entry_ids(disk, ledger_id) for bookie, disk in disks}
-    every = np.unique(np.concatenate(list(held.values())))
-    length, digest_type = _tried(source, ledger_id, every, password, report)
-    key, fenced = _noted(source, ledger_id, report)
-    return Examined(
+    ids_by_bookie = {bookie: _entry_ids(disk, ledger_id) for bookie, disk in disks}
+    entry_ids = np.unique(np.concatenate(list(ids_by_bookie.values())))
+    length, digest_type = _length_and_digest(source, ledger_id, entry_ids, password, report)
+    key, fenced = _key_and_fence(source, ledger_id, report)
+    return ExaminedLedger(
         ledger_id=ledger_id,
-        entries=len(every),
-        last_entry=int(every[-1]),
+        entries=len(entry_ids),
+        last_entry=int(entry_ids[-1]),
         length=length,
         digest_type=digest_type,
-        choices=tuple(stripings(held, lost)),
-        members=tuple(bookie for bookie, mine in held.items() if len(mine)),
-        missing=_gaps(every),
+        choices=tuple(possible_stripings(ids_by_bookie, lost)),
+        members=tuple(bookie for bookie, own_ids in ids_by_bookie.items() if len(own_ids)),
+        missing=_gaps(entry_ids),
         key=key,
         fenced=fenced,
     )
 
 
-def found_ledger(
+def ledger_on_disks(
     source: EntrySource,
     ledger_id: int,
     report: Report,
@@ -168,26 +174,26 @@ def found_ledger(
     password: bytes = b"",
     usual: Sequence[Quorum] = (),
 ) -> FoundLedger | None:
-    """Return one ledger as its entries on the disks show it, None where they have no entry of it.
+    """Derive the metadata of one ledger from its entries; None if the disks have no entry of it.
 
-    `usual` are the quorums that others have, the most usual first; of those that fit they are preferred.
-    Damage goes to `report`; UnreachableError from the source.
+    `usual` are the quorums of other ledgers, the most usual first, which are preferred if they fit. Damage
+    goes to `report`. Raises UnreachableError.
     """
     if source.last_entry(ledger_id) is None:
         return None
-    one = examine(source, disks_of(source), ledger_id, report, password=password)
-    order = dict.fromkeys([*usual, *usual_quorums([one.choices])])
-    return _with_striping(one, chosen(one.choices, list(order)), password)
+    ledger = examine(source, disks_of(source), ledger_id, report, password=password)
+    order = dict.fromkeys([*usual, *usual_quorums([ledger.choices])])
+    return _with_striping(ledger, choose_striping(ledger.choices, list(order)), password)
 
 
 def master_key(password: bytes) -> bytes:
-    """Return what bookies keep of a ledger's password."""
-    # SHA-1 is part of the format.
+    """Compute the master key that bookies store for a ledger's password."""
+    # SHA-1 is part of BookKeeper's format.
     return hashlib.sha1(b"ledger" + password, usedforsecurity=False).digest()
 
 
 def _entry_ids(disk: EntrySource, ledger_id: int) -> NDArray[np.int64]:
-    """Return the entries that one bookie has of a ledger, in order."""
+    """The sorted ids of the entries that one bookie has of a ledger."""
     located = disk.located(ledger_id)
     if located is None:
         return np.fromiter(disk.entry_ids(ledger_id), np.int64)
@@ -196,16 +202,16 @@ def _entry_ids(disk: EntrySource, ledger_id: int) -> NDArray[np.int64]:
 
 
 def _everywhere(members: tuple[str, ...]) -> Striping:
-    """Return an ensemble of all bookies that have entries: any entry is found by asking each of them."""
+    """An ensemble of all bookies with entries: readers find any entry by asking each of them."""
     return Striping(Quorum(len(members), len(members)), (Segment(0, members),), misfits=1)
 
 
-def _tried(
-    source: EntrySource, ledger_id: int, every: NDArray[np.int64], password: bytes, report: Report
+def _length_and_digest(
+    source: EntrySource, ledger_id: int, entry_ids: NDArray[np.int64], password: bytes, report: Report
 ) -> tuple[int | None, DigestType | None]:
-    """Return (bytes up to the last entry, the digest type that fits), None where that cannot be read."""
+    """Find (bytes up to the last entry, digest type); None for each that can't be determined."""
     length: int | None = None
-    for entry_id in every[: -TRIED - 1 : -1].tolist():
+    for entry_id in entry_ids[: -TRIED - 1 : -1].tolist():
         try:
             raw = source.read(ledger_id, entry_id)
             entry = decode_bookie_entry(raw.data, password=password)
@@ -213,14 +219,14 @@ def _tried(
             if isinstance(error, DecodeError):
                 report(error)
             continue
-        if entry_id == every[-1]:
+        if entry_id == entry_ids[-1]:
             length = entry.length
         if entry.digest == "ok":
             return length, entry.digest_type
     return length, None
 
 
-def _noted(source: EntrySource, ledger_id: int, report: Report) -> tuple[bytes | None, bool]:
+def _key_and_fence(source: EntrySource, ledger_id: int, report: Report) -> tuple[bytes | None, bool]:
     try:
         note = source.ledger_note(ledger_id)
     except DecodeError as error:
@@ -229,33 +235,33 @@ def _noted(source: EntrySource, ledger_id: int, report: Report) -> tuple[bytes |
     return (None, False) if note is None else (note.master_key, note.fenced)
 
 
-def _gaps(every: NDArray[np.int64]) -> Runs:
-    """Return the runs of entries from 0 on that are not there."""
-    before = np.concatenate([[-1], every[:-1]])
-    at = np.flatnonzero(every - before > 1)
-    return tuple((int(before[row]) + 1, int(every[row]) - 1) for row in at)
+def _gaps(entry_ids: NDArray[np.int64]) -> Runs:
+    """The runs of missing entries before the last one."""
+    before = np.concatenate([[-1], entry_ids[:-1]])
+    at = np.flatnonzero(entry_ids - before > 1)
+    return tuple((int(before[row]) + 1, int(entry_ids[row]) - 1) for row in at)
 
 
 def _refusal(
     key: bytes | None, password: bytes, length: int | None, digest_type: DigestType | None
 ) -> str | None:
-    """Return why the metadata would be wrong, so that none is better."""
+    """Explain why the metadata would be wrong; None if it can be written."""
     if key is not None and key != master_key(password):
         given = "the password given" if password else "the empty password"
-        return f"its master key is not that of {given}"
+        return f"its master key does not match {given}"
     if length is None:
-        return "its last entry cannot be read"
+        return "its last entry can't be read"
     if digest_type is None:
-        return "no digest fits its entries"
+        return "no digest type matches its entries"
     return None
 
 
 def _unsure(striping: Striping, key: bytes | None) -> Iterator[str]:
     if key is None:
-        yield "no disk has its master key: the password was not checked"
+        yield "no disk has its master key, so the password was not checked"
     if striping.ambiguous:
-        yield "other orders of its bookies fit as well"
+        yield "other orders of its bookies are possible"
     if striping.misfits:
-        yield "some entries are not where its ensemble puts them"
+        yield "some entries are not on the bookies that its ensemble assigns"
     if len(striping.segments) > 1:
-        yield f"{len(striping.segments)} ensembles, by where its entries lie"
+        yield f"it has {len(striping.segments)} ensembles, judging by the bookies that hold its entries"

@@ -1,18 +1,13 @@
-"""Merge an older store with today's disks: the newer version of each value, and what topics need besides.
+"""Merge an older store with the disks, and add the values that topics need.
 
-A ledger that was closed keeps the older store's metadata. A topic continues after the last ledger it had
-then; older
-ledgers that were not in its list had been deleted and stay deleted. A cursor's position comes from its ledger
-on the
-disks, otherwise from its old record. Cursor ledgers that are older than the store and not in it belong to
-cursors
-that had moved to other ledgers.
+A closed ledger keeps the older store's metadata. A topic continues after the last ledger that it had then.
+Older ledgers that are not in its list had been deleted, and stay deleted. A cursor's position comes from its
+ledger on the disks, otherwise from its old record. If a cursor ledger is older than the store and not in it,
+its cursor had moved to another ledger.
 
 Brokers also need the cluster, tenants, namespaces and numbers of partitions. A broker that loads a topic
-deletes
-what nothing retains, so namespaces are written with infinite retention and without deletion of inactive
-topics,
-until the operator changes that.
+deletes everything that nothing retains. So namespaces are written with infinite retention and without
+deletion of inactive topics, until the operator changes that.
 
 Sources: apache/bookkeeper LedgerMetadataFormat; apache/pulsar ManagedLedgerImpl.java (initialize),
 ManagedCursorImpl.java (recover), Policies.java, InactiveTopicPolicies.java, PulsarClusterMetadataSetup.java,
@@ -38,7 +33,7 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rebuild.cursors import FoundCursor
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.old_store import OldStore
-from pulsar_meta.jobs.rebuild.scan import Scanned
+from pulsar_meta.jobs.rebuild.scan import ScanResult
 from pulsar_meta.jobs.rebuild.topics import LOST_NAMESPACE, LOST_TENANT, FoundTopic
 from pulsar_meta.jobs.rebuild.transactions import COORDINATORS, log_topic
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
@@ -47,17 +42,18 @@ from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 
-LEAST: Final = "nothing on the disks says it: the least that brokers need"
-# What keeps topics that nobody uses.
+DEFAULT: Final = "not on the disks, so it has the minimum that brokers need"
+KEPT: Final = "infinite retention, and no deletion of inactive topics, until subscriptions are in place"
+# Keeps topics without clients.
 NEVER_INACTIVE: Final[dict[str, Any]] = {
     "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
     "maxInactiveDurationSeconds": 2**31 - 1,
     "deleteWhileInactive": False,
 }
-# As many bundles as brokers make by default: what one has is loaded together.
+# The default number of bundles. A broker loads the topics of a bundle together.
 _BOUNDARIES: Final = ("0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff")
-# Namespaces that the setup of every cluster makes.
-_ALWAYS: Final = ("public/default", "pulsar/system")
+# Namespaces that the setup of every cluster creates, and lost+found.
+_DEFAULT_NAMESPACES: Final = ("public/default", "pulsar/system", f"{LOST_TENANT}/{LOST_NAMESPACE}")
 
 
 def what_topics_need(topics: Iterable[FoundTopic], schemas: Iterable[str], cluster: str) -> Iterator[Rebuilt]:
@@ -66,15 +62,14 @@ def what_topics_need(topics: Iterable[FoundTopic], schemas: Iterable[str], clust
     `schemas` are the names (`tenant/namespace/name`) of topics that have a schema.
     """
     names = {topic.name for topic in topics}
-    namespaces = {topic.namespace_name for topic in names} | {*_ALWAYS, f"{LOST_TENANT}/{LOST_NAMESPACE}"}
+    namespaces = {topic.namespace_name for topic in names} | {*_DEFAULT_NAMESPACES}
     namespaces |= {schema.rpartition("/")[0] for schema in schemas}
-    yield Rebuilt(f"/admin/clusters/{cluster}", "invented", (LEAST,), _json({}))
+    yield Rebuilt(f"/admin/clusters/{cluster}", "invented", (DEFAULT,), _json({}))
     for tenant in sorted({namespace.partition("/")[0] for namespace in namespaces}):
         tenant_value = {"adminRoles": [], "allowedClusters": [cluster]}
-        yield Rebuilt(f"/admin/policies/{tenant}", "invented", (LEAST,), _json(tenant_value))
-    kept = (LEAST, "infinite retention, and inactive topics stay, until subscriptions are in place")
+        yield Rebuilt(f"/admin/policies/{tenant}", "invented", (DEFAULT,), _json(tenant_value))
     for namespace in sorted(namespaces):
-        yield Rebuilt(f"/admin/policies/{namespace}", "invented", kept, _json(_policies(cluster)))
+        yield Rebuilt(f"/admin/policies/{namespace}", "invented", (DEFAULT, KEPT), _json(_policies(cluster)))
     yield from _partitions(names)
 
 
@@ -83,17 +78,17 @@ def _partitions(names: set[TopicName]) -> Iterator[Rebuilt]:
     for topic in names:
         if topic.partitioned is not None and topic.partition is not None:
             partitions[topic.partitioned] = max(partitions.get(topic.partitioned, 0), topic.partition + 1)
-    why = ("by the highest partition that has a name",)
+    why = ("from the highest partition with a name",)
     for topic, count in sorted(partitions.items(), key=lambda pair: str(pair[0])):
         yield Rebuilt(topic.partitioned_path, "likely", why, _partition_record(count))
     coordinators = _coordinators(names)
     if coordinators:
-        why = ("by the highest coordinator that the disks name",)
+        why = ("from the highest coordinator on the disks",)
         yield Rebuilt(COORDINATORS.partitioned_path, "likely", why, _partition_record(coordinators))
 
 
 def _coordinators(names: set[TopicName]) -> int:
-    """Return how many coordinators there are, up to the highest one of which there is a log."""
+    """The number of coordinators: one more than the highest one with a log."""
     prefix = log_topic(0).local[:-1]
     system = [topic.local for topic in names if topic.namespace_name == "pulsar/system"]
     numbers = (local.removeprefix(prefix) for local in system if local.startswith(prefix))
@@ -117,95 +112,96 @@ def _json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-HAS_IT: Final = "the old store has it"
+IN_OLD: Final = "it is in the old store"
 PARTITIONED: Final = "/admin/partitioned-topics/"
-# What is copied into the metadata of a ledger that was open when the old store was taken.
-_KEPT: Final = ("customMetadata", "ctime", "ackQuorumSize")
+# Fields to copy to the rebuilt metadata of a ledger that was open when the old store was copied.
+_COPIED_FIELDS: Final = ("ctime", "ackQuorumSize")
 
 
 def closed_before(ledger_id: int, old: OldStore) -> bytes | None:
-    """Return BookKeeper's value of a ledger that the old store has as closed, None of others."""
+    """BookKeeper's value of a ledger that is closed in the old store; None for other ledgers."""
     value, metadata = old.ledgers.get(ledger_id, (None, None))
     closed = metadata is not None and metadata.state == LedgerMetadataFormat.CLOSED
     return value if closed else None
 
 
 def with_old_metadata(value: bytes, ledger_id: int, old: OldStore) -> bytes:
-    """Return the value of a ledger with what only the old store says of it."""
+    """Add the fields that only the old store has to the value of a ledger."""
     _, before = old.ledgers.get(ledger_id, (None, None))
     if before is None:
         return value
     decoded = decode_ledger_metadata(value)
     metadata = decoded.metadata
-    for name in _KEPT:
-        if name == "customMetadata":
-            metadata.customMetadata.extend(before.customMetadata)
-        elif before.HasField(name):
+    metadata.customMetadata.extend(before.customMetadata)
+    for name in _COPIED_FIELDS:
+        if before.HasField(name):
             setattr(metadata, name, getattr(before, name))
     return encode_ledger_metadata(LedgerMetadata(decoded.format_version, metadata))
 
 
-def gone_ledgers(scanned: Scanned, old: OldStore) -> Iterator[Rebuilt]:
-    """Yield the ledgers with entries that the old store names and of which no disk has one."""
+def gone_ledgers(scanned: ScanResult, old: OldStore) -> Iterator[Rebuilt]:
+    """Yield the ledgers with entries that the old store refers to and that are on no disk."""
     for ledger_id, named in sorted(old.names.items()):
         value, metadata = old.ledgers.get(ledger_id, (None, None))
         empty = metadata is None or metadata.lastEntryId < 0
-        if ledger_id not in scanned.found and not (empty and _entries_of(ledger_id, named.topic, old) == 0):
+        if ledger_id not in scanned.ledgers and not (empty and _entries_of(ledger_id, named.topic, old) == 0):
             of = str(named.topic) if named.cursor is None else f"{named.topic}, subscription {named.cursor}"
-            kept = _is_offloaded(ledger_id, named.topic, old)
-            why = "it lies in tiered storage" if kept else "deleted since, or on disks that are not here"
+            offloaded = _is_offloaded(ledger_id, named.topic, old)
+            why = "it is in tiered storage" if offloaded else "it was deleted, or its disks are missing"
             facts: RebuiltFacts = {"gone": ledger_id, "of": of}
-            evidence = ("the old store names it, and no disk has it", why)
-            yield Rebuilt(ledger_path(ledger_id), "gone", evidence, value if kept else None, facts)
+            evidence = ("the old store refers to it, but no disk has it", why)
+            yield Rebuilt(ledger_path(ledger_id), "gone", evidence, value if offloaded else None, facts)
 
 
 def merged_cursors(
-    rebuilt: Iterable[Rebuilt], cursors: Iterable[FoundCursor], scanned: Scanned, old: OldStore
+    rebuilt: Iterable[Rebuilt], cursors: Iterable[FoundCursor], scanned: ScanResult, old: OldStore
 ) -> Iterator[Rebuilt]:
-    """Yield the cursors that the disks and the old store know, each where it stood last."""
-    made = {one.path: one for one in rebuilt}
-    before = {topic.cursor_path(name): key for key in old.cursors for topic, name in (key,)}
-    since = {one.clues.ledger_id for one in cursors if one.name is None and one.clues.ledger_id < old.next_id}
-    for path, one in made.items():
+    """Yield the cursors on the disks and in the old store, each with its last position."""
+    by_path = {cursor.path: cursor for cursor in rebuilt}
+    before = {topic.cursor_path(name): (topic, name) for topic, name in old.cursors}
+    unnamed = (cursor.clues.ledger_id for cursor in cursors if cursor.name is None)
+    abandoned = {ledger_id for ledger_id in unnamed if ledger_id < old.next_id}
+    for path, cursor in by_path.items():
         if path in before:
-            yield _newer(one, old.cursors[before[path]], scanned)
-        elif one.facts.get("cursor_ledger") not in since:
-            yield one
+            yield _newer(cursor, old.cursors[before[path]], scanned)
+        elif cursor.facts.get("cursor_ledger") not in abandoned:
+            yield cursor
     for path, (topic, name) in before.items():
-        if path not in made:
+        if path not in by_path:
             yield _as_it_was(path, topic, name, old.cursors[topic, name], scanned)
 
 
-def merged_schemas(rebuilt: Iterable[Rebuilt], scanned: Scanned, old: OldStore) -> Iterator[Rebuilt]:
-    """Yield the locators of schemas: the old store's, unless a later version is on the disks."""
-    made = {one.path: one for one in rebuilt}
+def merged_schemas(rebuilt: Iterable[Rebuilt], scanned: ScanResult, old: OldStore) -> Iterator[Rebuilt]:
+    """Yield the schema locators of the old store, unless the disks have a later version."""
+    by_path = {schema.path: schema for schema in rebuilt}
     for path, locator in old.schemas.items():
-        one = made.pop(path, None)
-        later = one is not None and one.value is not None and _is_later(one.value, old)
-        if one is not None and (later or locator.info.position.ledgerId not in scanned.found):
-            yield one
-        elif locator.info.position.ledgerId in scanned.found:
-            facts: RebuiltFacts = {"schema": path.removeprefix("/schemas/")} if one is None else one.facts
-            yield Rebuilt(path, "old", (HAS_IT,), locator.SerializeToString(), facts)
+        schema, ledger_id = by_path.pop(path, None), locator.info.position.ledgerId
+        later = schema is not None and schema.value is not None and _is_later(schema.value, old)
+        facts: RebuiltFacts = {"schema": path.removeprefix("/schemas/")}
+        if schema is not None and (later or ledger_id not in scanned.ledgers):
+            yield schema
+        elif ledger_id in scanned.ledgers:
+            facts = facts if schema is None else schema.facts
+            yield Rebuilt(path, "old", (IN_OLD,), locator.SerializeToString(), facts)
         else:
-            why = f"its ledger {locator.info.position.ledgerId} is on no disk"
-            yield Rebuilt(path, "gone", (HAS_IT, why), None, {"schema": path.removeprefix("/schemas/")})
-    yield from made.values()
+            yield Rebuilt(path, "gone", (IN_OLD, f"its ledger {ledger_id} is on no disk"), None, facts)
+    yield from by_path.values()
 
 
 def merged_needs(rebuilt: Iterable[Rebuilt], old: OldStore, *, as_they_were: bool) -> Iterator[Rebuilt]:
-    """Yield all other values: those of the old store, and what else brokers need.
+    """Yield all other values: those of the old store, and the others that brokers need.
 
-    Policies of namespaces keep everything, unless they are to be `as_they_were`: a topic may have no
-    subscriptions yet.
+    Policies of namespaces are changed to keep everything, because topics may not have subscriptions yet. With
+    `as_they_were`, policies stay as they are in the old store.
     """
     left = dict(old.others)
-    for one in rebuilt:
-        before = left.pop(one.path, None)
-        if before is None or (one.certainty == "certain" and one.value is not None) or _more(one, before):
-            yield one
+    for made in rebuilt:
+        before = left.pop(made.path, None)
+        certain = made.certainty == "certain" and made.value is not None
+        if before is None or certain or _has_more_partitions(made, before):
+            yield made
         else:
-            yield _of_old(one.path, before, as_they_were=as_they_were)
+            yield _of_old(made.path, before, as_they_were=as_they_were)
     for path, value in left.items():
         yield _of_old(path, value, as_they_were=as_they_were)
 
@@ -213,13 +209,12 @@ def merged_needs(rebuilt: Iterable[Rebuilt], old: OldStore, *, as_they_were: boo
 def _of_old(path: str, value: bytes, *, as_they_were: bool) -> Rebuilt:
     kept = None if as_they_were else _keeping_everything(path, value)
     if kept is None:
-        return Rebuilt(path, "old", (HAS_IT,), value)
-    why = "infinite retention, and inactive topics stay, until subscriptions are in place"
-    return Rebuilt(path, "old", (HAS_IT, why), kept)
+        return Rebuilt(path, "old", (IN_OLD,), value)
+    return Rebuilt(path, "old", (IN_OLD, KEPT), kept)
 
 
 def _keeping_everything(path: str, value: bytes) -> bytes | None:
-    """Return the policies of a namespace under which nothing is deleted, None where that is no such value."""
+    """Change the policies of a namespace so that nothing is deleted; None if the value has no policies."""
     if not path.startswith(f"{POLICIES}/") or path.count("/") < POLICIES.count("/") + 2:
         return None
     try:
@@ -236,77 +231,77 @@ def _keeping_everything(path: str, value: bytes) -> bytes | None:
     )
 
 
-def _more(one: Rebuilt, before: bytes) -> bool:
-    """Return whether the disks have more partitions than the old store."""
-    if not one.path.startswith(PARTITIONED) or one.value is None:
+def _has_more_partitions(made: Rebuilt, before: bytes) -> bool:
+    if not made.path.startswith(PARTITIONED) or made.value is None:
         return False
     try:
-        here, then = (read_json_object(value).get("partitions") for value in (one.value, before))
+        here, then = (read_json_object(value).get("partitions") for value in (made.value, before))
     except DecodeError:
         return True
     return not isinstance(then, int) or (isinstance(here, int) and here > then)
 
 
-def _newer(one: Rebuilt, before: ManagedCursorInfo, scanned: Scanned) -> Rebuilt:
-    """Return the cursor that the disks have, unless its old record was further."""
-    if one.value is None:
-        return one
-    record = decode_cursor(one.value)
-    mine, theirs = (_stood(record), _stood(before))
-    if before.cursorsLedgerId != record.cursorsLedgerId and theirs > mine and _is_readable(before, scanned):
-        facts = one.facts | {"position": f"{theirs[0]}:{theirs[1]}", "cursor_ledger": None}
-        return Rebuilt(one.path, "old", (HAS_IT, "it was further than its ledger"), _bytes(before), facts)
+def _newer(cursor: Rebuilt, before: ManagedCursorInfo, scanned: ScanResult) -> Rebuilt:
+    """Choose the cursor on the disks, unless its old record has a later position."""
+    if cursor.value is None:
+        return cursor
+    record = decode_cursor(cursor.value)
+    here, then = _mark_delete(record), _mark_delete(before)
+    if before.cursorsLedgerId != record.cursorsLedgerId and then > here and _is_readable(before, scanned):
+        facts = cursor.facts | {"position": f"{then[0]}:{then[1]}", "cursor_ledger": None}
+        why = IN_OLD, "its old position is later than the one in its ledger"
+        return Rebuilt(cursor.path, "old", why, before.SerializeToString(), facts)
     record.cursorProperties.extend(before.cursorProperties)
     if before.HasField("lastActive"):
         record.lastActive = before.lastActive
-    certainty = "certain" if one.certainty == "lost+found" else one.certainty
-    return Rebuilt(one.path, certainty, (*one.evidence, HAS_IT), _bytes(record), one.facts)
+    certainty = "certain" if cursor.certainty == "lost+found" else cursor.certainty
+    evidence = (*cursor.evidence, IN_OLD)
+    return Rebuilt(cursor.path, certainty, evidence, record.SerializeToString(), cursor.facts)
 
 
 def _as_it_was(
-    path: str, topic: TopicName, name: str, before: ManagedCursorInfo, scanned: Scanned
+    path: str, topic: TopicName, name: str, before: ManagedCursorInfo, scanned: ScanResult
 ) -> Rebuilt:
     record = ManagedCursorInfo()
     record.CopyFrom(before)
-    evidence = [HAS_IT]
+    evidence = [IN_OLD]
     if not _is_readable(before, scanned):
         record.cursorsLedgerId = STATE_IN_RECORD
-        evidence.append(f"its ledger {before.cursorsLedgerId} is on no disk: it stands where its record says")
+        why = f"its ledger {before.cursorsLedgerId} is on no disk, so it has the position of its record"
+        evidence.append(why)
     if name == COMPACTION:
-        kept = [one for one in record.properties if one.name != COMPACTED_LEDGER or one.value in scanned.kept]
+        kept = [
+            item for item in record.properties if item.name != COMPACTED_LEDGER or item.value in scanned.kept
+        ]
         if len(kept) < len(record.properties):
             evidence.append("its compacted ledger is on no disk")
             del record.properties[:]
             record.properties.extend(kept)
-    ledger_id, entry_id = _stood(record)
+    ledger_id, entry_id = _mark_delete(record)
     facts: RebuiltFacts = {"topic": str(topic), "cursor": name, "position": f"{ledger_id}:{entry_id}"}
-    return Rebuilt(path, "old", tuple(evidence), _bytes(record), facts)
+    return Rebuilt(path, "old", tuple(evidence), record.SerializeToString(), facts)
 
 
-def _is_readable(record: ManagedCursorInfo, scanned: Scanned) -> bool:
+def _is_readable(record: ManagedCursorInfo, scanned: ScanResult) -> bool:
     return record.cursorsLedgerId == STATE_IN_RECORD or record.cursorsLedgerId in scanned.kept
 
 
-def _stood(record: ManagedCursorInfo) -> tuple[int, int]:
+def _mark_delete(record: ManagedCursorInfo) -> tuple[int, int]:
     return record.markDeleteLedgerId, record.markDeleteEntryId
 
 
 def _is_later(value: bytes, old: OldStore) -> bool:
-    """Return whether a schema was written after the old store was taken."""
+    """True if a schema was written after the old store was copied."""
     return parse_message(SchemaLocator, value).info.position.ledgerId >= old.next_id
 
 
 def _entries_of(ledger_id: int, topic: TopicName, old: OldStore) -> int:
     info = old.topics.get(topic)
-    return sum(one.entries for one in info.ledgerInfo if one.ledgerId == ledger_id) if info else 0
+    return sum(item.entries for item in info.ledgerInfo if item.ledgerId == ledger_id) if info else 0
 
 
 def _is_offloaded(ledger_id: int, topic: TopicName, old: OldStore) -> bool:
     info = old.topics.get(topic)
     return info is not None and any(
-        one.ledgerId == ledger_id and one.offloadContext.complete for one in info.ledgerInfo
+        item.ledgerId == ledger_id and item.offloadContext.complete for item in info.ledgerInfo
     )
-
-
-def _bytes(record: ManagedCursorInfo) -> bytes:
-    return record.SerializeToString()

@@ -1,8 +1,7 @@
-"""Names of topics and subscriptions for the ledgers on disks, and what supports each name.
+"""Find the topic and subscription of each ledger on the disks, and the evidence for it.
 
 A name given by the operator wins over an old store, which wins over a broker's log, which wins over other
-entries.
-These lines of a broker's log name the topic or cursor of a ledger:
+entries. These lines of a broker's log name the topic or cursor of a ledger:
 
     … [public/default/persistent/orders] Created ledger 18 after closed 12          (4.1 on)
     … [public/default/persistent/orders] Created new ledger 22
@@ -10,11 +9,10 @@ These lines of a broker's log name the topic or cursor of a ledger:
     … [public/default/persistent/orders] Cursor work meta-data recover from ledger 31
     … [public/default/persistent/orders] Opened ledger 31 for cursor work. rc=0
 
-The log has names URL-encoded, as the store has them. Pulsar 5 writes other lines.
+Names are URL-encoded in the log, as in the store. Pulsar 5 writes other lines.
 
 Source: apache/pulsar ManagedLedgerImpl.java (initializeBookKeeper, createComplete), ManagedCursorImpl.java
-(recover,
-recoverFromLedger, switchToNewLedger), as 4.2.4 ran.
+(recover, recoverFromLedger, switchToNewLedger); logs of Pulsar 4.2.4.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, decode_name
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CompactedClues
 from pulsar_meta.jobs.rebuild.evidence import DataClues
-from pulsar_meta.jobs.rebuild.scan import Scanned
+from pulsar_meta.jobs.rebuild.scan import ScanResult
 from pulsar_meta.jobs.rebuild.transactions import (
     LogClues,
     log_topic,
@@ -39,14 +37,15 @@ from pulsar_meta.jobs.rebuild.transactions import (
 from pulsar_meta.jobs.transactions.pending_acks import pending_logs
 
 GIVEN: Final = "its name was given"
-# Where a subscription begins of which no state is left.
+# The first position of a subscription that is created again because none of its state is left.
 Start = Literal["earliest", "latest"]
 
 
 class Named(NamedTuple):
-    """The topic of a ledger, what says so, and the subscription where the ledger is a cursor's.
+    """The topic of a ledger, the evidence for it, and the subscription if it is a cursor ledger.
 
-    Not `sure`: what says so is only what clients wrote, or the only one that fits.
+    `sure` is False if the evidence is client data, or if the topic is only the last one that remains
+    possible.
     """
 
     topic: TopicName
@@ -56,7 +55,7 @@ class Named(NamedTuple):
 
 
 class GivenCursor(NamedTuple):
-    """A subscription without a ledger that a person wants, and where it is to begin."""
+    """A subscription without a ledger that the operator wants, and its first position."""
 
     topic: TopicName
     cursor: str
@@ -68,31 +67,31 @@ Names = Mapping[int, Named]
 
 @dataclass(frozen=True, slots=True)
 class GivenNames:
-    """What a person says: the topics of ledgers, and subscriptions of which no ledger is left."""
+    """Names given by the operator: of ledgers, and of subscriptions without a ledger."""
 
     ledgers: Names = field(default_factory=dict)
     cursors: tuple[GivenCursor, ...] = ()
 
 
 def read_names(lines: Iterable[str], source: str) -> GivenNames:
-    """Return what a file says: a line `{"ledger_id", "topic", "cursor"?}` for each ledger that has a name.
+    """Read a file of names: one line `{"ledger_id", "topic", "cursor"?}` per ledger.
 
-    The topic is null where it is not known, the cursor is the subscription's name. Without a ledger:
-    `{"topic", "cursor", "position": "earliest" | "latest"}`; null leaves it out. UsageError with the number
-    of a line that is none of these.
+    `cursor` is the name of the subscription. A subscription without a ledger has a line `{"topic", "cursor",
+    "position": "earliest" | "latest"}`. Lines whose topic or position is null are skipped. Raises UsageError
+    with the line number if a line has another form.
     """
     names, cursors = dict[int, Named](), list[GivenCursor]()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found = _given(read_json_object(line))
+            given = _given(read_json_object(line))
         except (DecodeError, UsageError) as error:
             raise UsageError(error.message, source=f"{source}, line {number}") from error
-        if isinstance(found, GivenCursor):
-            cursors.append(found)
-        elif found is not None:
-            names[found[0]] = found[1]
+        if isinstance(given, GivenCursor):
+            cursors.append(given)
+        elif given is not None:
+            names[given[0]] = given[1]
     return GivenNames(names, tuple(cursors))
 
 
@@ -100,7 +99,7 @@ def _given(row: Mapping[str, Any]) -> GivenCursor | tuple[int, Named] | None:
     ledger_id, topic, cursor = (row.get(key) for key in ("ledger_id", "topic", "cursor"))
     start: Any = row.get("position")
     if not isinstance(topic, str | None) or not isinstance(cursor, str | None) or cursor == "":
-        raise UsageError("a topic and a cursor are names, or null")
+        raise UsageError("topic and cursor must be names or null")
     if ledger_id is None and topic is not None and cursor is not None and start in get_args(Start):
         return GivenCursor(TopicName.parse(topic), cursor, start)
     if "position" in row and "ledger_id" not in row and start is None:
@@ -113,25 +112,25 @@ def _given(row: Mapping[str, Any]) -> GivenCursor | tuple[int, Named] | None:
     return None if topic is None else (ledger_id, Named(TopicName.parse(topic), GIVEN, cursor))
 
 
-def names_on_disks(scanned: Scanned) -> dict[int, Named]:
-    """Return the topics of ledgers that entries on the disks name, each with what says so."""
-    logs = scanned.said(LogClues)
-    data, compacted = scanned.said(DataClues), scanned.said(CompactedClues)
+def names_on_disks(scanned: ScanResult) -> dict[int, Named]:
+    """Find the topics of ledgers from names in entries on the disks."""
+    logs = scanned.clues_of(LogClues)
+    data, compacted = scanned.clues_of(DataClues), scanned.clues_of(CompactedClues)
     names = _by_transactions(data, logs) | dict(_by_messages([*data.values(), *compacted.values()]))
     for ledger_id, log in logs.items():
         if log.kind == "transaction-log" and log.coordinator is not None:
-            why = f"its records are of coordinator {log.coordinator}"
+            why = f"coordinator {log.coordinator} wrote its records"
             names[ledger_id] = Named(log_topic(log.coordinator), why)
     return {**_by_pending_acks(logs), **names}
 
 
 def _by_pending_acks(logs: Mapping[int, LogClues]) -> dict[int, Named]:
-    """Return the names of logs of pending acknowledgments, and of the data ledgers that they name."""
+    """Find the names of logs of pending acknowledgments, and of the data ledgers that they refer to."""
     names = dict[int, Named]()
     pending = {at: log.txns for at, log in logs.items() if log.kind == "pending-acks"}
     for ledger_id, (topic, cursor) in subscribers_by_transactions(logs.values(), pending).items():
-        why = f"ledger {ledger_id} has its pending acknowledgments, by the coordinator's log"
-        names |= {one: Named(topic, why) for one in logs[ledger_id].named}
+        why = f"according to the coordinator's log, ledger {ledger_id} has its pending acknowledgments"
+        names |= {data_ledger: Named(topic, why) for data_ledger in logs[ledger_id].named}
         why = "the coordinator's log names the subscription of its transactions"
         names[ledger_id] = Named(pending_logs(topic, cursor)[0], why)
     return names
@@ -139,26 +138,26 @@ def _by_pending_acks(logs: Mapping[int, LogClues]) -> dict[int, Named]:
 
 def _by_transactions(data: Mapping[int, DataClues], logs: Mapping[int, LogClues]) -> dict[int, Named]:
     txns = {at: clues.txns for at, clues in data.items() if clues.txns}
-    why = "of the topics that the coordinator's log names it alone was in all its transactions"
-    found = topics_by_transactions(logs.values(), txns)
-    return {at: Named(topic, why, sure=False) for at, topic in found.items()}
+    why = "in the coordinator's log, only this topic was part of all its transactions"
+    topics = topics_by_transactions(logs.values(), txns)
+    return {ledger_id: Named(topic, why, sure=False) for ledger_id, topic in topics.items()}
 
 
 def _by_messages(clues: Iterable[DataClues | CompactedClues]) -> Iterator[tuple[int, Named]]:
-    for one in clues:
-        if one.announced.own is not None:
-            yield one.ledger_id, Named(one.announced.own, "what its messages are and their keys")
-        for naming in one.announced.others:
-            yield naming.ledger_id, Named(naming.topic, naming.why)
+    for ledger in clues:
+        if ledger.topic_mentions.own is not None:
+            yield ledger.ledger_id, Named(ledger.topic_mentions.own, "the type and the keys of its messages")
+        for other in ledger.topic_mentions.others:
+            yield other.ledger_id, Named(other.topic, other.why)
 
 
-SAYS: Final = "a broker's log has its name"
+IN_LOG: Final = "a broker's log names it"
 _ledger: Final = r"(?P<ledger>\d{1,19})"
 _cursor: Final = r"(?P<cursor>\S+)"
 _line_re: Final = re.compile(
-    r"\[(?P<name>[^\s\[\]]+/[^\s\[\]]+)\] (?P<said>(?:Created|Updated|Cursor|Opened) .*)"
+    r"\[(?P<name>[^\s\[\]]+/[^\s\[\]]+)\] (?P<event>(?:Created|Updated|Cursor|Opened) .*)"
 )
-_said: Final = tuple(
+_event_res: Final = tuple(
     re.compile(pattern)
     for pattern in (
         rf"Created (?:new )?ledger {_ledger}(?:$| after closed)",
@@ -170,17 +169,15 @@ _said: Final = tuple(
 
 
 def names_in_log(lines: Iterable[str]) -> dict[int, Named]:
-    """Return the topics and subscriptions of ledgers that the lines of a broker's log name."""
+    """Find the topics and subscriptions of ledgers in the lines of a broker's log."""
     names: dict[int, Named] = {}
     for line in lines:
-        found = _line_re.search(line.rstrip())
-        if found is None:
+        if (event := _line_re.search(line.rstrip())) is None:
             continue
-        for pattern in _said:
-            said = pattern.match(found["said"])
-            named = None if said is None else _named(found["name"], said.groupdict().get("cursor"))
-            if said is not None and named is not None:
-                names[int(said["ledger"])] = named
+        for match in filter(None, (pattern.match(event["event"]) for pattern in _event_res)):
+            named = _named(event["name"], match.groupdict().get("cursor"))
+            if named is not None:
+                names[int(match["ledger"])] = named
     return names
 
 
@@ -190,4 +187,4 @@ def _named(managed_ledger: str, cursor: str | None) -> Named | None:
         name = None if cursor is None else decode_name(cursor)
     except DecodeError:
         return None
-    return None if topic is None else Named(topic, SAYS, name)
+    return None if topic is None else Named(topic, IN_LOG, name)

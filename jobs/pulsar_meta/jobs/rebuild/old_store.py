@@ -1,10 +1,8 @@
-"""What an older store, a snapshot of one, or offloaded objects know, to be merged with the disks.
+"""Read an older store, a snapshot of one, or offloaded objects, to merge them with the disks.
 
-Values that can be kept byte for byte are separate from those that the disks may have outrun: lists of
-ledgers,
-cursors, schemas, BookKeeper's metadata. If no record names a ledger, its custom metadata (`pulsar/managed-
-ledger`)
-names its topic; an offloaded ledger keeps that metadata with its entries.
+Values that can be kept byte for byte are separate from those for which the disks may be newer: lists of
+ledgers, cursors, schemas, BookKeeper metadata. If no record refers to a ledger, its custom metadata
+(`pulsar/managed-ledger`) names its topic. An offloaded ledger has a copy of that metadata.
 
 Source: apache/pulsar OffloadIndexBlockImpl.java (buildLedgerMetadataFormat),
 FileSystemManagedLedgerOffloader.java, LedgerMetadataUtils.java.
@@ -32,19 +30,19 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedger
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Store, Versioned, is_within
 
-KNOWS: Final = "the old store has its name"
-MEANT: Final = "the old store says for whom it was made"
-# What of BookKeeper's part is copied where the disks do not have it.
-_OF_BOOKKEEPER: Final = (f"{LEDGERS}/cookies", f"{LEDGERS}/INSTANCEID", f"{LEDGERS}/LAYOUT")
+IN_RECORD: Final = "a record of the old store refers to it"
+IN_CUSTOM: Final = "its custom metadata in the old store names its topic"
+# BookKeeper values that are copied if they can't be rebuilt from the disks.
+_COPIED: Final = (f"{LEDGERS}/cookies", f"{LEDGERS}/INSTANCEID", f"{LEDGERS}/LAYOUT")
 _ROLES: Final = frozenset(("data", "cursor", "compacted"))
 
 
 @dataclass(slots=True)
 class OldStore:
-    """What an older store knew; empty where none was given.
+    """The values of an older store; empty if there is none.
 
-    `topics` and `cursors` are records, the latter by topic and subscription; `ledgers` is what BookKeeper
-    knew, with the value as it was; `others` are all other values that are part of a copy, by path.
+    `cursors` is keyed by topic and subscription. `ledgers` has the BookKeeper metadata of each ledger, as
+    bytes and decoded. `others` has all other values that belong in a copy, by path.
     """
 
     names: dict[int, Named] = field(default_factory=dict)
@@ -57,48 +55,48 @@ class OldStore:
 
     @property
     def next_id(self) -> int:
-        """The id of the next ledger when it was taken: what is below was made before. 0: not known."""
+        """The id of the next ledger when the copy was made. Lower ids are older than it. 0 if unknown."""
         return max(self.counters.get(IDGEN, 0), max(self.ledgers, default=-1) + 1)
 
 
 def read_old_store(store: Store, report: Report) -> OldStore:
-    """Return what a store knows; broken records go to `report`, and count for nothing. UnreachableError."""
+    """Read a store. Corrupt records go to `report` and are skipped. Raises UnreachableError."""
     old = OldStore(counters=read_counters(store, long_buckets(store)))
-    for held in store.scan():
+    for stored in store.scan():
         try:
-            _take(old, held)
+            _add(old, stored)
         except DecodeError as error:
             report(error)
     for ledger_id, (_, metadata) in old.ledgers.items():
-        custom = {one.key: one.value.decode("utf-8", "replace") for one in metadata.customMetadata}
+        custom = {pair.key: pair.value.decode("utf-8", "replace") for pair in metadata.customMetadata}
         owner = owner_in_custom(ledger_id, custom)
         if owner is not None and ledger_id not in old.names:
-            _name(old.names, owner, MEANT)
+            _name(old.names, owner, IN_CUSTOM)
     return old
 
 
-def _take(old: OldStore, held: Versioned) -> None:
-    ledger_id, path = ledger_of_path(held.path), held.path
+def _add(old: OldStore, stored: Versioned) -> None:
+    ledger_id, path = ledger_of_path(stored.path), stored.path
     if ledger_id is not None:
-        old.ledgers[ledger_id] = held.value, decode_ledger_metadata(held.value).metadata
+        old.ledgers[ledger_id] = stored.value, decode_ledger_metadata(stored.value).metadata
         return
-    place = managed_place(path, held.value)
-    if place is not None and held.value:
+    place = managed_place(path, stored.value)
+    if place is not None and stored.value:
         topic, cursor = place
         if cursor is None:
-            old.topics[topic] = decode_managed_ledger(held.value)
+            old.topics[topic] = decode_managed_ledger(stored.value)
         else:
-            old.cursors[topic, cursor] = decode_cursor(held.value)
-        for owner in named_by(held, None, lambda path, why: None):
-            _name(old.names, owner, KNOWS)
-    elif is_within(path, SCHEMAS) and held.value:
-        old.schemas[path] = parse_message(SchemaLocator, held.value)
-    elif why_left_out(held) is None and (not is_within(path, LEDGERS) or _is_copied(path)):
-        old.others[path] = held.value
+            old.cursors[topic, cursor] = decode_cursor(stored.value)
+        for owner in named_by(stored, None, lambda path, why: None):
+            _name(old.names, owner, IN_RECORD)
+    elif is_within(path, SCHEMAS) and stored.value:
+        old.schemas[path] = parse_message(SchemaLocator, stored.value)
+    elif why_left_out(stored) is None and (not is_within(path, LEDGERS) or _is_copied(path)):
+        old.others[path] = stored.value
 
 
 def _is_copied(path: str) -> bool:
-    return any(is_within(path, place) for place in _OF_BOOKKEEPER)
+    return any(is_within(path, place) for place in _COPIED)
 
 
 def _name(names: dict[int, Named], owner: Owner, why: str) -> None:
@@ -116,20 +114,23 @@ def _topic(name: str) -> TopicName | None:
         return None
 
 
-SAYS: Final = "its copy in tiered storage has its name"
+IN_OBJECT: Final = "its copy in tiered storage names its topic"
 
 
 def names_in_objects(objects: OffloadedLedgers, report: Report) -> dict[int, Named]:
-    """Return the topics of offloaded ledgers that say so; broken objects go to `report`. UnreachableError."""
+    """Find the topics of offloaded ledgers in their custom metadata.
+
+    Corrupt objects go to `report`. Raises UnreachableError.
+    """
     names: dict[int, Named] = {}
     for ledger_id in objects.ledgers():
         try:
             owner = owner_in_custom(ledger_id, objects.custom_metadata(ledger_id))
             if owner is not None and owner.role == "data":
-                names[ledger_id] = Named(TopicName.parse(owner.name), SAYS)
+                names[ledger_id] = Named(TopicName.parse(owner.name), IN_OBJECT)
         except DecodeError as error:
             report(error)
         except UsageError:
-            # A name that cannot be one says nothing.
+            # An invalid name is no evidence.
             continue
     return names

@@ -1,10 +1,8 @@
 """The rebuilt store: its values with their certainty and evidence, its counters, and recovered subscriptions.
 
-Counters are set above every id and producer name that was ever given out. Most cursors had their state only
-in the
-store. For subscriptions without a ledger, markers of replicated subscriptions give a lower bound of the
-position; a
-retried or dead-lettered message names its subscription without a position.
+Counters are set above every id and producer name that was ever assigned. Most cursors had their state only in
+the store. For subscriptions without a ledger, markers of replicated subscriptions give a lower bound of the
+position. A retried or dead-lettered message names its subscription, but contains no position.
 
 Sources: apache/bookkeeper LedgerLayout.java, ZKRegistrationManager.java (instance id, cookies); apache/pulsar
 PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, ReplicatedSubscriptionsController.java,
@@ -40,6 +38,7 @@ from pulsar_meta.jobs.rebuild.evidence import DataClues, Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
 from pulsar_meta.jobs.rebuild.merging import (
+    IN_OLD,
     closed_before,
     gone_ledgers,
     merged_cursors,
@@ -51,7 +50,7 @@ from pulsar_meta.jobs.rebuild.merging import (
 from pulsar_meta.jobs.rebuild.names import GivenCursor, GivenNames, Names, names_on_disks
 from pulsar_meta.jobs.rebuild.old_store import OldStore
 from pulsar_meta.jobs.rebuild.replication import REPLICATED
-from pulsar_meta.jobs.rebuild.scan import Scanned, Scanner, scan_here
+from pulsar_meta.jobs.rebuild.scan import Scanner, ScanResult, local_scanner
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
 from pulsar_meta.jobs.rebuild.topics import FoundTopic, UnnamedTopic, found_topics, unnamed
 from pulsar_meta.jobs.restore.survey import LedgerIds
@@ -60,15 +59,15 @@ from pulsar_meta.jobs.values.places import IDGEN, PRODUCER_NAMES, bucket_path
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 
-# Above the highest one on the disks others were given out, to ledgers and producers of which nothing is left.
-LEFT_NOTHING: Final = 1000
+# Added to counters, because higher ids may have been assigned to ledgers and producers that are gone.
+MARGIN: Final = 1000
 _name_re: Final = re.compile(r"-(\d{1,18})-\d{1,18}")
 
 
 def counters(
     ledgers: Iterable[int], data: Iterable[DataClues], cluster: str, old: Mapping[str, int]
 ) -> Iterator[Rebuilt]:
-    """Yield how far each counter has to be, as `next` in its facts; `old` is how far they were once."""
+    """Yield the next value of each counter, as `next` in its facts. `old` has the values in the old store."""
     ids = LedgerIds()
     for ledger_id in ledgers:
         ids.add(ledger_id)
@@ -79,63 +78,62 @@ def counters(
     numbers = [int(match[1]) for name in names if (match := _number(name, cluster)) is not None]
     wanted[PRODUCER_NAMES] = max(numbers, default=-1) + 1
     for path in dict.fromkeys((*wanted, *old)):
-        number = max(wanted.get(path, 0), old.get(path, 0)) + LEFT_NOTHING
-        why = f"{LEFT_NOTHING} behind the highest that is known"
+        number = max(wanted.get(path, 0), old.get(path, 0)) + MARGIN
+        why = f"{MARGIN} above the highest known one"
         yield Rebuilt(path, "likely", (why,), None, {"next": number})
 
 
 def _number(name: str, cluster: str) -> re.Match[str] | None:
-    """Return the broker's number in a producer's name that a broker of the cluster gave out."""
+    """Match the number in a producer's name that a broker of the cluster generated."""
     return _name_re.fullmatch(name.removeprefix(cluster)) if name.startswith(cluster) else None
 
 
 def beginning_cursors(
-    topics: Iterable[FoundTopic], wanted: Iterable[GivenCursor], scanned: Scanned
+    topics: Iterable[FoundTopic], wanted: Iterable[GivenCursor], scanned: ScanResult
 ) -> Iterator[Rebuilt]:
-    """Yield the subscriptions of which no ledger is left, where the person wants them to begin."""
-    ledgers = {topic.name: [one for one in topic.ledgers if one in scanned.kept] for topic in topics}
-    for one in wanted:
-        mine = ledgers.get(one.topic)
-        path, facts = one.topic.cursor_path(one.cursor), cursor_facts(one.topic, one.cursor)
-        if not mine:
-            yield Rebuilt(path, "refused", ("its topic has no ledgers here",), None, facts)
+    """Yield the subscriptions without a ledger that the operator wants, at the position given in --names."""
+    kept = {topic.name: [at for at in topic.ledgers if at in scanned.kept] for topic in topics}
+    for given in wanted:
+        ledgers = kept.get(given.topic)
+        path, facts = given.topic.cursor_path(given.cursor), cursor_facts(given.topic, given.cursor)
+        if not ledgers:
+            yield Rebuilt(path, "refused", ("its topic has no ledgers on the disks",), None, facts)
             continue
-        last = mine[-1], scanned.found[mine[-1]].last_entry
-        position = Position(mine[0], -1) if one.start == "earliest" else Position(*last)
-        why = f"nothing of it is left; it begins with the {one.start}, as was given"
-        yield Rebuilt(
-            path, "invented", (why,), state_in_record(position), facts | {"position": place_text(position)}
-        )
+        last = ledgers[-1], scanned.ledgers[ledgers[-1]].last_entry
+        position = Position(ledgers[0], -1) if given.start == "earliest" else Position(*last)
+        why = f"its state is lost; --names sets it to the {given.start} message"
+        facts |= {"position": place_text(position)}
+        yield Rebuilt(path, "invented", (why,), state_in_record(position), facts)
 
 
 def replicated_cursors(
     topics: Iterable[FoundTopic],
     cursors: Iterable[FoundCursor],
-    scanned: Scanned,
+    scanned: ScanResult,
     old: OldStore,
     cluster: str,
 ) -> Iterator[Rebuilt]:
-    """Yield the replicated subscriptions of which no ledger is left, where the markers have them.
+    """Yield the replicated subscriptions without a ledger, at the position in their markers.
 
-    What they acknowledged since comes again. Those that an older store would have known, and did not, are
-    left out.
+    Messages that they acknowledged later are redelivered. Subscriptions that should be in the old store but
+    are not are left out.
     """
-    there = {(one.topic, one.name) for one in cursors}
+    present = {(cursor.topic, cursor.name) for cursor in cursors}
     for topic in topics:
-        kept = [one for one in topic.ledgers if one in scanned.kept]
-        for one in replicated_in(topic, cluster):
-            known = (topic.name, one.subscription) in there or _was_gone(topic.name, one.ledger_id, old)
-            if known or not kept:
+        kept = [ledger_id for ledger_id in topic.ledgers if ledger_id in scanned.kept]
+        for item in replicated_in(topic, cluster) if kept else ():
+            name = item.subscription
+            if (topic.name, name) in present or _was_deleted(topic.name, item.ledger_id, old):
                 continue
-            path, facts = topic.name.cursor_path(one.subscription), cursor_facts(topic.name, one.subscription)
-            place = one.position or Position(kept[0], -1)
-            where = f"it was at {place_text(place)} or later" if one.position else "nothing says where it was"
+            place = item.position or Position(kept[0], -1)
+            where = f"it was at {place_text(place)} or later" if item.position else "its position is unknown"
+            facts = cursor_facts(topic.name, name) | {"position": place_text(place)}
             value = state_in_record(place, {REPLICATED: 1})
-            yield Rebuilt(path, "likely", (one.why, where), value, facts | {"position": place_text(place)})
+            yield Rebuilt(topic.name.cursor_path(name), "likely", (item.why, where), value, facts)
 
 
 class GoneCursor(TypedDict):
-    """A subscription of which only the name is left; `position` is to be filled in: earliest, latest."""
+    """A subscription of which only the name is known; the operator sets `position` to earliest or latest."""
 
     topic: str
     cursor: str
@@ -143,47 +141,49 @@ class GoneCursor(TypedDict):
     evidence: list[str]
 
 
-def gone_cursors(scanned: Scanned, made: Iterable[tuple[TopicName, str]], old: OldStore) -> Iterator[Rebuilt]:
-    """Yield the subscriptions that put messages off, and of which nothing else is left."""
-    there = {*made, *old.cursors}
+def gone_cursors(
+    scanned: ScanResult, made: Iterable[tuple[TopicName, str]], old: OldStore
+) -> Iterator[Rebuilt]:
+    """Yield the subscriptions that are known only from their retried or dead-lettered messages."""
+    present = {*made, *old.cursors}
     named: dict[tuple[TopicName, str], int] = {}
-    for ledger_id, clues in scanned.said(DataClues).items():
-        for subscriber in clues.announced.subscribers:
-            if not _was_gone(subscriber.topic, ledger_id, old):
+    for ledger_id, clues in scanned.clues_of(DataClues).items():
+        for subscriber in clues.topic_mentions.subscribers:
+            if not _was_deleted(subscriber.topic, ledger_id, old):
                 named.setdefault((subscriber.topic, subscriber.cursor), ledger_id)
     for (topic, cursor), ledger_id in named.items():
-        if (topic, cursor) not in there:
-            why = f"messages that it put off, in ledger {ledger_id}, have its name"
-            choice = "nothing says where it stood; a line of --names makes it, at earliest or latest"
+        if (topic, cursor) not in present:
+            why = f"messages that it retried or dead-lettered, in ledger {ledger_id}, contain its name"
+            choice = "its position is unknown; to create it at earliest or latest, add a line to --names"
             yield Rebuilt(topic.cursor_path(cursor), "gone", (why, choice), None, cursor_facts(topic, cursor))
 
 
 def as_names(cursors: Iterable[Rebuilt]) -> Iterator[GoneCursor]:
-    """Yield subscriptions of which only the name is left as lines of a file of names."""
-    for one in cursors:
-        topic, cursor = one.facts["topic"], one.facts["cursor"]
+    """Convert subscriptions of which only the name is known to lines of a file of names."""
+    for gone in cursors:
+        topic, cursor = gone.facts["topic"], gone.facts["cursor"]
         if topic is not None and cursor is not None:
-            yield {"topic": topic, "cursor": cursor, "position": None, "evidence": list(one.evidence)}
+            yield {"topic": topic, "cursor": cursor, "position": None, "evidence": list(gone.evidence)}
 
 
-def _was_gone(topic: TopicName, ledger_id: int, old: OldStore) -> bool:
-    """Return whether what an older ledger names of a topic is none of what the old store knew of it."""
+def _was_deleted(topic: TopicName, ledger_id: int, old: OldStore) -> bool:
+    """True if a subscription in `ledger_id` would be in the old store, unless it had been deleted."""
     return topic in old.topics and ledger_id < old.next_id
 
 
 LAYOUT: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
-# Ledgers of these kinds can be given a name.
+# The kinds of ledgers that can have a name.
 NAMED_KINDS: Final = frozenset(("data", "cursor", "transaction-log", "pending-acks", "compacted"))
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What disks do not say and a person does.
+    """Facts that are not on the disks and that the operator supplies.
 
-    `password` is what brokers gave to ledgers, `lost` are bookies whose disks are not here, `ack_quorum` what
-    brokers waited for. `given` is what a person says of names, `logged` what brokers' logs and objects in
-    tiered storage do, `old` what an older store knew; with `policies_as_they_were` its policies are not made
-    to keep everything. `cluster` is the brokers' own name of it.
+    `password` is the brokers' password for ledgers, `lost` are bookies whose disks are missing, `ack_quorum`
+    is the brokers' ack quorum. `given` has the operator's names, `logged` names from brokers' logs and from
+    tiered storage, `old` an older store. If `policies_as_they_were` is False, policies are changed to keep
+    everything. `cluster` is the cluster's name in the brokers' configuration.
     """
 
     password: bytes = b""
@@ -196,33 +196,36 @@ class Known:
     cluster: str = "standalone"
 
 
-def scan_disks(source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None) -> Scanned:
-    """Return what all ledgers on the disks are and say; `scanner` looks at them, by default here.
+def scan_disks(
+    source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None
+) -> ScanResult:
+    """Scan all ledgers on the disks with `scanner`; by default in this process.
 
-    Damage goes to `report`. UsageError where these are no disks of known bookies; UnreachableError.
+    Damage goes to `report`. Raises UsageError if the disks are not those of known bookies, and
+    UnreachableError.
     """
     check_disks(source)
-    scanner = scanner or scan_here(source, report, password=known.password, lost=known.lost)
-    return Scanned.of(list(scanner(source.ledgers())), known.password)
+    scanner = scanner or local_scanner(source, report, password=known.password, lost=known.lost)
+    return ScanResult.of(list(scanner(source.ledgers())), known.password)
 
 
 def rebuilt_values(
     source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None
 ) -> Iterator[Rebuilt]:
-    """Yield what the disks tell: BookKeeper's cluster, every ledger in order, the topics, what they need.
+    """Yield the rebuilt values: BookKeeper's cluster, ledgers, topics, and the other values that topics need.
 
-    Raises as `scan_disks`, UsageError also where a name is for a ledger that has none, and where the cluster
-    calls itself otherwise; GuardError where the disks are of several clusters.
+    Raises like `scan_disks`; also UsageError if a name is given for a ledger that can't have it or if
+    `cluster` is not the cluster's name, and GuardError if the disks belong to several clusters.
     """
     check_disks(source)
     old, cluster = known.old, list(_cluster(source))
     scanned = scan_disks(source, report, known, scanner)
     _check_cluster(scanned, known.cluster)
-    yield from (_ledger(one, scanned.kinds[at], known) for at, one in scanned.found.items())
+    yield from (_ledger(ledger, scanned.kinds[at], known) for at, ledger in scanned.ledgers.items())
     yield from gone_ledgers(scanned, old)
     names = _names(scanned, known)
     topics = _with_old(found_topics(scanned, names), old)
-    yield from (topic.rebuilt(scanned.found, old.topics.get(topic.name)) for topic in topics)
+    yield from (topic.rebuilt(scanned.ledgers, old.topics.get(topic.name)) for topic in topics)
     cursors = found_cursors(scanned, topics, names, known.cluster)
     given = known.given.cursors
     yield from merged_cursors(
@@ -236,94 +239,94 @@ def rebuilt_values(
         old,
     )
     yield from gone_cursors(scanned, _named(cursors, given), old)
-    schemas = list(
-        merged_schemas(rebuilt_schemas(scanned.said(SchemaClues).values(), scanned.kept), scanned, old)
-    )
+    from_disks = rebuilt_schemas(scanned.clues_of(SchemaClues).values(), scanned.kept)
+    schemas = list(merged_schemas(from_disks, scanned, old))
     yield from schemas
-    data = scanned.said(DataClues).values()
-    yield from counters(scanned.found, data, known.cluster, old.counters)
-    needs = what_topics_need(topics, (one.facts["schema"] for one in schemas), known.cluster)
+    data = scanned.clues_of(DataClues).values()
+    yield from counters(scanned.ledgers, data, known.cluster, old.counters)
+    needs = what_topics_need(topics, (schema.facts["schema"] for schema in schemas), known.cluster)
     yield from merged_needs([*cluster, *needs], old, as_they_were=known.policies_as_they_were)
 
 
 def unnamed_groups(
     source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None
 ) -> Iterator[UnnamedTopic | UnnamedCursor | GoneCursor]:
-    """Yield each topic and cursor whose name nothing says, as lines of a file of names.
+    """Yield topics, cursors, and subscriptions without a ledger as lines of a file of names to be filled in.
 
-    Behind them subscriptions of which only the name is left.
-
-    Raises as `rebuilt_values`.
+    Raises like `rebuilt_values`.
     """
     scanned = scan_disks(source, report, known, scanner)
     names = _names(scanned, known)
     topics = found_topics(scanned, names)
     yield from unnamed(source, topics)
     cursors = found_cursors(scanned, topics, names, known.cluster)
-    yield from unnamed_cursors(one for one in cursors if one.clues.ledger_id >= known.old.next_id)
+    recent = (cursor for cursor in cursors if cursor.clues.ledger_id >= known.old.next_id)
+    yield from unnamed_cursors(recent)
     yield from as_names(gone_cursors(scanned, _named(cursors, known.given.cursors), known.old))
 
 
 def _named(cursors: Iterable[FoundCursor], given: Iterable[GivenCursor]) -> Iterator[tuple[TopicName, str]]:
-    """Yield the subscriptions that are made."""
-    yield from ((one.topic, one.cursor) for one in given)
-    yield from ((one.topic, one.name) for one in cursors if one.topic is not None and one.name is not None)
+    """Yield the subscriptions that are rebuilt."""
+    yield from ((wanted.topic, wanted.cursor) for wanted in given)
+    for cursor in cursors:
+        if cursor.topic is not None and cursor.name is not None:
+            yield cursor.topic, cursor.name
 
 
-def _names(scanned: Scanned, known: Known) -> Names:
+def _names(scanned: ScanResult, known: Known) -> Names:
     for ledger_id, named in sorted(known.given.ledgers.items()):
         kind = scanned.kinds.get(ledger_id)
         if kind not in NAMED_KINDS:
-            raise UsageError(f"ledger {ledger_id} has a name, and the disks have no data of it")
+            raise UsageError(f"ledger {ledger_id} can't be named: the disks have no data of it")
         if named.cursor is not None and kind != "cursor":
-            raise UsageError(f"ledger {ledger_id} is given a cursor's name, and holds {kind}")
+            raise UsageError(f"ledger {ledger_id} can't have a cursor's name: it is of kind {kind}")
     return {**names_on_disks(scanned), **known.logged, **known.old.names, **known.given.ledgers}
 
 
 def _with_old(topics: Sequence[FoundTopic], old: OldStore) -> list[FoundTopic]:
-    """Return the topics of the disks, and those that only the old store has."""
+    """Add the topics that are only in the old store."""
     here = {topic.name for topic in topics}
-    why = ("the old store has it", "no ledger of it is on the disks")
+    why = (IN_OLD, "none of its ledgers is on the disks")
     return [*topics, *(FoundTopic(name, "old", (), why) for name in old.topics if name not in here)]
 
 
-def _check_cluster(scanned: Scanned, cluster: str) -> None:
-    """Raise UsageError where no marker of replication has the cluster's name, and some have another one."""
-    said = {
-        one.replicated.cluster: at for at, one in scanned.said(DataClues).items() if one.replicated.cluster
-    }
-    if said and cluster not in said:
-        name, ledger_id = next(iter(said.items()))
-        raise UsageError(f"a marker in ledger {ledger_id} calls this cluster {name!r}: --cluster {name}")
+def _check_cluster(scanned: ScanResult, cluster: str) -> None:
+    """Raise UsageError if replication markers contain other names of this cluster, but not `cluster`."""
+    clues = scanned.clues_of(DataClues).items()
+    names = {ledger.replicated.cluster: at for at, ledger in clues if ledger.replicated.cluster}
+    if names and cluster not in names:
+        name, ledger_id = next(iter(names.items()))
+        why = f"according to a marker in ledger {ledger_id}, this cluster is called {name!r}"
+        raise UsageError(f"{why}: add --cluster {name}")
 
 
 def check_disks(source: EntrySource) -> None:
-    """Raise UsageError where entries come from elsewhere than from disks of bookies that can be named."""
+    """Raise UsageError if the entries come from anything but the disks of bookies with known ids."""
     for part in source.parts:
         if part.bookies is None:
             raise UsageError(
-                "a ledger's metadata names its bookies: expected bookies' disks with a cookie (VERSION)",
+                "rebuild needs bookies' disks with a cookie (file VERSION), which has the bookie's id",
                 source=part.url,
             )
 
 
 def write_rebuilt(values: Iterable[Rebuilt], target: Path, head: Document) -> list[Rebuilt]:
-    """Write the values to a snapshot, which appears when it is whole; return them.
+    """Write the values to a snapshot, which appears only when it is complete. Returns the values.
 
-    UsageError where nothing can be written to `target`.
+    Raises UsageError if `target` can't be written.
     """
     rebuilt = list(values)
-    counted = {one.path: one.facts["next"] for one in rebuilt if "next" in one.facts}
+    counted = {item.path: item.facts["next"] for item in rebuilt if "next" in item.facts}
     with closing(SnapshotWriter(target, {**head, "counters": counted})) as writer:
-        for one in sorted(rebuilt, key=lambda one: one.path):
-            if one.value is not None:
-                writer.add(Versioned(one.path, one.value, 0))
+        for item in sorted(rebuilt, key=lambda item: item.path):
+            if item.value is not None:
+                writer.add(Versioned(item.path, item.value, 0))
         writer.finish({})
     return rebuilt
 
 
 def _cluster(source: EntrySource) -> Iterator[Rebuilt]:
-    """Yield what makes bookies one cluster: its layout, its instance id, their cookies."""
+    """Yield the values that define BookKeeper's cluster: its layout, instance id and cookies."""
     cookies = dict(sorted(source.cookies.items()))
     instances = {bookie: decode_cookie(cookie).fields.instanceId for bookie, cookie in cookies.items()}
     known = sorted(set(filter(None, instances.values())))
@@ -331,56 +334,52 @@ def _cluster(source: EntrySource) -> Iterator[Rebuilt]:
         raise GuardError(
             f"disks of {len(known)} clusters: instance ids {', '.join(known)}", source=source.url
         )
-    yield Rebuilt(f"{LEDGERS}/LAYOUT", "invented", ("what ZooKeeper has by default",), LAYOUT)
+    yield Rebuilt(f"{LEDGERS}/LAYOUT", "invented", ("the default in ZooKeeper",), LAYOUT)
     path = f"{LEDGERS}/INSTANCEID"
     if known:
         yield Rebuilt(path, "certain", ("in the cookies",), known[0].encode())
     else:
-        yield Rebuilt(path, "refused", ("no cookie has one: releases before 2.9 wrote none",))
+        yield Rebuilt(path, "refused", ("no cookie contains one: releases before 2.9 did not write it",))
     for bookie, cookie in cookies.items():
         yield Rebuilt(f"{LEDGERS}/cookies/{bookie}", "certain", ("the file VERSION, byte for byte",), cookie)
 
 
-def _ledger(found: FoundLedger, kind: Kind, known: Known) -> Rebuilt:
-    path, facts = ledger_path(found.ledger_id), _facts(found, kind)
-    closed = closed_before(found.ledger_id, known.old)
+def _ledger(ledger: FoundLedger, kind: Kind, known: Known) -> Rebuilt:
+    path, facts = ledger_path(ledger.ledger_id), _facts(ledger, kind)
+    closed = closed_before(ledger.ledger_id, known.old)
     if closed is not None:
-        why = "it was closed when the old store was taken"
-        return Rebuilt(path, "old", (why, *_gaps(found)), closed, facts)
-    if found.refused is not None:
-        return Rebuilt(path, "refused", (found.refused,), facts=facts)
-    likely = bool(found.unsure or found.missing)
-    value = found.value(known.password, known.ack_quorum)
-    return Rebuilt(
-        path,
-        "likely" if likely else "certain",
-        (*_gaps(found), *found.unsure) or ("its entries and where they lie",),
-        with_old_metadata(value, found.ledger_id, known.old),
-        facts,
-    )
+        why = "it was closed when the old store was copied"
+        return Rebuilt(path, "old", (why, *_gaps(ledger)), closed, facts)
+    if ledger.refused is not None:
+        return Rebuilt(path, "refused", (ledger.refused,), facts=facts)
+    evidence = (*_gaps(ledger), *ledger.unsure)
+    value = with_old_metadata(ledger.value(known.password, known.ack_quorum), ledger.ledger_id, known.old)
+    if evidence:
+        return Rebuilt(path, "likely", evidence, value, facts)
+    return Rebuilt(path, "certain", ("its entries and the bookies that hold them",), value, facts)
 
 
-def _gaps(found: FoundLedger) -> Iterator[str]:
-    if found.missing:
-        count = sum(last - first + 1 for first, last in found.missing)
-        yield f"{count} entries before its last are on no disk, the first is {found.missing[0][0]}"
+def _gaps(ledger: FoundLedger) -> Iterator[str]:
+    if ledger.missing:
+        count = sum(last - first + 1 for first, last in ledger.missing)
+        yield f"{count} entries before its last one are on no disk, the first is {ledger.missing[0][0]}"
 
 
-def _facts(found: FoundLedger, kind: Kind) -> RebuiltFacts:
-    quorum = found.striping.quorum
+def _facts(ledger: FoundLedger, kind: Kind) -> RebuiltFacts:
+    quorum = ledger.striping.quorum
     return {
-        "ledger_id": found.ledger_id,
+        "ledger_id": ledger.ledger_id,
         "kind": kind,
-        "entries": found.entries,
-        "last_entry": found.last_entry,
-        "size": found.length,
-        "digest_type": found.digest_type,
+        "entries": ledger.entries,
+        "last_entry": ledger.last_entry,
+        "size": ledger.length,
+        "digest_type": ledger.digest_type,
         "ensemble_size": quorum.ensemble,
         "write_quorum": quorum.write,
         "ensembles": [
             {"first_entry": segment.first_entry, "bookies": list(segment.members)}
-            for segment in found.striping.segments
+            for segment in ledger.striping.segments
         ],
-        "missing": [list(run) for run in found.missing],
-        "fenced": found.fenced,
+        "missing": [list(run) for run in ledger.missing],
+        "fenced": ledger.fenced,
     }

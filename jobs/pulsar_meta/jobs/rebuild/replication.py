@@ -1,12 +1,13 @@
-"""What geo-replication leaves in a topic: names of subscriptions and where they stood, ledgers of one topic.
+"""Traces of geo-replication in a topic: names and positions of subscriptions, ledgers of the same topic.
 
-Of replicated subscriptions a cluster writes into its topic where they are (an update), in the positions of
-the other clusters; a copy of that comes to each of these. What the position is here, a snapshot before it
-has: the same place of the topic in the positions of every cluster. A copied message names the ledger that it
-was copied from. None of them has the name of the topic.
+If a subscription is replicated, each cluster writes updates of its mark-delete position into the topic, as
+positions in the other clusters, and those clusters receive a copy. A snapshot marker lists the same place of
+the topic as a position in every cluster, so it translates an update into a local position. A replicated
+message has a property with the ledger of the other cluster that it came from. None of these contains the
+topic's name.
 
 Sources: apache/pulsar PIP-33, PulsarMarkers.proto, ReplicatedSubscriptionsController.java,
-ReplicatedSubscriptionsSnapshotBuilder.java, GeoPersistentReplicator.java; bytes of a 4.2.4.
+ReplicatedSubscriptionsSnapshotBuilder.java, GeoPersistentReplicator.java; bytes written by Pulsar 4.2.4.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pulsar_meta.proto.ReplicatedSubscriptions_pb2 import Snapshot, SnapshotRequ
 
 
 class Marker(IntEnum):
-    """The types of markers that replicated subscriptions leave (MarkerType of PulsarMarkers.proto)."""
+    """The types of markers that replicated subscriptions write (MarkerType of PulsarMarkers.proto)."""
 
     REQUEST = 10
     RESPONSE = 11
@@ -42,41 +43,42 @@ MARKERS: Final[Mapping[int, type[Any]]] = {
     Marker.SNAPSHOT: Snapshot,
     Marker.UPDATE: Update,
 }
-# The property of a copied message with its position in the cluster that it is from.
+# The property of a replicated message with its position in the cluster of origin.
 SOURCE_POSITION: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
-# The property of the state of a subscription that is replicated.
+# The cursor property of a replicated subscription.
 REPLICATED: Final = "pulsar.replicated.subscription"
-# Entries at the beginning and the end of a ledger that are looked at for copies, and markers that are.
-LOOKED_AT: Final = 16
+# Entries at each end of a ledger that are searched for replicated messages, and markers that are read.
+SAMPLED_ENTRIES: Final = 16
 FIRST_MARKERS, LAST_MARKERS = 64, 2048
-# Snapshots at the end of a ledger that are kept for updates in the next one.
+# Snapshots at the end of a ledger that are kept, because updates in the next ledger may refer to them.
 SNAPSHOTS: Final = 16
-# Subscriptions of which all ways are tried to tell whose ledger is whose.
-MOST_TRIED: Final = 6
+# With more subscriptions than this, the possible assignments of ledgers are not tried.
+MAX_TRIED: Final = 6
 
-Places = Mapping[str, Position]
+ClusterPositions = Mapping[str, Position]
 
 
-class Same(NamedTuple):
-    """A place of the topic: `here`, and in other clusters."""
+class ClusterSnapshot(NamedTuple):
+    """One place of the topic as a position in this cluster (`here`) and in the other clusters."""
 
     here: Position
-    clusters: Places
+    clusters: ClusterPositions
 
 
-class Acked(NamedTuple):
-    """Up to where a subscription had acknowledged at least: in other clusters, of a copy in this one, too.
+class SubscriptionUpdate(NamedTuple):
+    """A lower bound of a subscription's mark-delete position, per cluster.
 
-    `here` where a snapshot of the same ledger says where that is.
+    A copy from another cluster includes the position in this cluster. `here` is the local position, if a
+    snapshot in the same ledger gives it.
     """
 
     subscription: str
-    clusters: Places
+    clusters: ClusterPositions
     here: Position | None
 
 
 class CopiedFrom(NamedTuple):
-    """A ledger of another cluster from which messages were copied."""
+    """A ledger of another cluster from which messages were replicated."""
 
     cluster: str
     ledger_id: int
@@ -84,16 +86,16 @@ class CopiedFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """What a data ledger has of replication.
+    """The traces of geo-replication in one data ledger.
 
-    `cluster` is what this cluster calls itself, `named` are ledgers of the topic itself, `acked` the newest
-    update of each subscription, `snapshots` the last ones.
+    `cluster` is this cluster's name, `named` are ledgers of the same topic, `acked` has the newest update of
+    each subscription, `snapshots` the last snapshots.
     """
 
     cluster: str | None = None
     named: frozenset[int] = frozenset()
-    acked: tuple[Acked, ...] = ()
-    snapshots: tuple[Same, ...] = ()
+    acked: tuple[SubscriptionUpdate, ...] = ()
+    snapshots: tuple[ClusterSnapshot, ...] = ()
     copied_from: frozenset[CopiedFrom] = frozenset()
 
 
@@ -102,15 +104,15 @@ NOT_REPLICATED: Final = Replicated()
 
 @dataclass(slots=True)
 class Markers:
-    """The markers of a ledger, taken one by one in its order."""
+    """Collects the replication markers of one ledger, in ledger order."""
 
     cluster: str | None = None
     named: set[int] = field(default_factory=set)
-    acked: dict[str, Acked] = field(default_factory=dict)
-    snapshots: list[Same] = field(default_factory=list)
+    acked: dict[str, SubscriptionUpdate] = field(default_factory=dict)
+    snapshots: list[ClusterSnapshot] = field(default_factory=list)
 
     def take(self, frame: Frame) -> None:
-        """Take in a marker; DecodeError."""
+        """Add a marker. Raises DecodeError."""
         metadata = frame.metadata
         own = not metadata.replicated_from
         marker = parse_message(MARKERS[metadata.marker_type], frame.payload)
@@ -122,46 +124,48 @@ class Markers:
                 self.named.add(marker.cluster.message_id.ledger_id)
             case Marker.SNAPSHOT if own and marker.HasField("local_message_id"):
                 self.named.add(marker.local_message_id.ledger_id)
-                self.snapshots.append(Same(_position(marker.local_message_id), _places(marker)))
+                self.snapshots.append(ClusterSnapshot(_position(marker.local_message_id), _places(marker)))
             case Marker.UPDATE:
                 places = _places(marker)
                 here = _here(places, self.snapshots) if own else None
-                self.acked[marker.subscription_name] = Acked(marker.subscription_name, places, here)
+                name = marker.subscription_name
+                self.acked[name] = SubscriptionUpdate(name, places, here)
 
 
-def replicated(
+def replication_clues(
     source: EntrySource, ledger_id: int, ends: Iterable[int], markers: Sequence[int]
 ) -> Replicated:
-    """Return what a ledger has of replication, by the entries at its ends and those that are such markers.
+    """Find the traces of geo-replication in a ledger.
 
-    Of very many markers the first and the last are looked at. UnreachableError.
+    `ends` are the entries to search for replicated messages, `markers` the entries with replication markers.
+    If there are very many markers, only the first and last ones are read. Raises UnreachableError.
     """
-    found = Markers()
+    collected = Markers()
     if len(markers) > FIRST_MARKERS + LAST_MARKERS:
         markers = [*markers[:FIRST_MARKERS], *markers[-LAST_MARKERS:]]
     for frame in _frames(source, ledger_id, markers):
         with suppress(DecodeError):
-            found.take(frame)
+            collected.take(frame)
     copied = {
-        one
+        origin
         for frame in _frames(source, ledger_id, ends, SOURCE_POSITION.encode())
-        for one in _copied_from(frame)
+        for origin in _copied_from(frame)
     }
-    if not (found.cluster or found.named or found.acked or copied):
+    if not (collected.cluster or collected.named or collected.acked or copied):
         return NOT_REPLICATED
     return Replicated(
-        found.cluster,
-        frozenset(found.named),
-        tuple(found.acked.values()),
-        tuple(found.snapshots[-SNAPSHOTS:]),
+        collected.cluster,
+        frozenset(collected.named),
+        tuple(collected.acked.values()),
+        tuple(collected.snapshots[-SNAPSHOTS:]),
         frozenset(copied),
     )
 
 
-class Standing(NamedTuple):
-    """A subscription that a topic's markers name: it had acknowledged up to there, or more (None: unknown).
+class ReplicatedSubscription(NamedTuple):
+    """A subscription that markers in a topic name, and a lower bound of its position (None if unknown).
 
-    `ledger_id` has the marker, `why` says so in words.
+    `ledger_id` contains the marker, and `why` is the evidence as text.
     """
 
     subscription: str
@@ -170,49 +174,57 @@ class Standing(NamedTuple):
     why: str
 
 
-def standings(ledgers: Mapping[int, Replicated], cluster: str) -> list[Standing]:
-    """Return the replicated subscriptions of one topic, by its data ledgers; `cluster` is its own name."""
-    found: dict[str, Standing] = {}
-    earlier: tuple[Same, ...] = ()
-    for ledger_id, one in sorted(ledgers.items()):
-        own = one.cluster or cluster
-        for acked in one.acked:
-            position = acked.here or acked.clusters.get(own) or _here(acked.clusters, earlier)
-            # The newest counts: a subscription can be set back.
-            if position is not None or acked.subscription not in found:
-                why = f"a marker in ledger {ledger_id} has it as a replicated subscription"
-                found[acked.subscription] = Standing(acked.subscription, position, ledger_id, why)
-        earlier = one.snapshots or earlier
-    return list(found.values())
+def replicated_subscriptions(ledgers: Mapping[int, Replicated], cluster: str) -> list[ReplicatedSubscription]:
+    """List the replicated subscriptions of one topic.
 
-
-def whose(standing: Sequence[Standing], last: Mapping[int, Position]) -> dict[int, Standing]:
-    """Return whose each ledger of a replicated subscription of a topic is, where only one way fits.
-
-    `last` is where each ledger's cursor stood last. One that stands just where a marker moved one
-    subscription is that one's; of the others each is past what the markers have of it.
+    `ledgers` has the clues of its data ledgers, `cluster` is the cluster's name if no marker gives it.
     """
-    known = [one for one in standing if one.position is not None]
-    at = {ledger: [one for one in known if one.position == place] for ledger, place in last.items()}
-    alone = {ledger: ones[0] for ledger, ones in at.items() if len(ones) == 1}
-    moved = [one.subscription for one in alone.values()]
-    found = {ledger: one for ledger, one in alone.items() if moved.count(one.subscription) == 1}
-    left = {ledger: place for ledger, place in last.items() if ledger not in found}
-    names = [one for one in standing if one.subscription not in moved]
-    if not left or len(left) != len(names) or len(left) > MOST_TRIED:
-        return found
-    ways = [way for way in permutations(names) if all(map(_is_past, left.values(), way))]
-    return found | dict(zip(left, ways[0], strict=True)) if len(ways) == 1 else found
+    subscriptions: dict[str, ReplicatedSubscription] = {}
+    earlier: tuple[ClusterSnapshot, ...] = ()
+    for ledger_id, clues in sorted(ledgers.items()):
+        own = clues.cluster or cluster
+        for acked in clues.acked:
+            position = acked.here or acked.clusters.get(own) or _here(acked.clusters, earlier)
+            # The newest update counts, because a subscription can be reset to an earlier position.
+            if position is not None or acked.subscription not in subscriptions:
+                why = f"a marker in ledger {ledger_id} names this replicated subscription"
+                name = acked.subscription
+                subscriptions[name] = ReplicatedSubscription(name, position, ledger_id, why)
+        earlier = clues.snapshots or earlier
+    return list(subscriptions.values())
 
 
-def _is_past(place: Position, one: Standing) -> bool:
-    return one.position is not None and place >= one.position
+def assign_by_position(
+    subscriptions: Sequence[ReplicatedSubscription], last: Mapping[int, Position]
+) -> dict[int, ReplicatedSubscription]:
+    """Assign cursor ledgers of one topic to its replicated subscriptions, if there is only one way to do so.
+
+    `last` has the last position of each cursor ledger. A ledger whose last position equals the position in
+    one subscription's marker belongs to that subscription. The others must be at or past their marker.
+    """
+    candidates = {
+        ledger: [item for item in subscriptions if item.position == position]
+        for ledger, position in last.items()
+    }
+    exact = {ledger: items[0] for ledger, items in candidates.items() if len(items) == 1}
+    matched = [item.subscription for item in exact.values()]
+    assigned = {ledger: item for ledger, item in exact.items() if matched.count(item.subscription) == 1}
+    unassigned = {ledger: position for ledger, position in last.items() if ledger not in assigned}
+    names = [item for item in subscriptions if item.subscription not in matched]
+    if not unassigned or len(unassigned) != len(names) or len(unassigned) > MAX_TRIED:
+        return assigned
+    fitting = [order for order in permutations(names) if all(map(_is_past, unassigned.values(), order))]
+    return assigned | dict(zip(unassigned, fitting[0], strict=True)) if len(fitting) == 1 else assigned
+
+
+def _is_past(place: Position, subscription: ReplicatedSubscription) -> bool:
+    return subscription.position is not None and place >= subscription.position
 
 
 def _frames(
     source: EntrySource, ledger_id: int, entries: Iterable[int], having: bytes = b""
 ) -> Iterator[Frame]:
-    """Yield the frames of entries that can be read and have some bytes in them."""
+    """Yield the frames of readable entries that contain the bytes `having`."""
     for entry_id in entries:
         with suppress(DecodeError, NotFoundError):
             raw = source.read(ledger_id, entry_id)
@@ -224,22 +236,25 @@ def _frames(
 
 
 def _copied_from(frame: Frame) -> Iterator[CopiedFrom]:
-    """Yield the ledger of which an entry is a copy; what a message alone says of that counts for nothing."""
+    """Yield the ledger that an entry was copied from.
+
+    The property alone is no proof, because clients can set it; the entry must have `replicated_from` too.
+    """
     cluster = frame.metadata.replicated_from
-    positions = [one.value for one in frame.metadata.properties if one.key == SOURCE_POSITION]
+    positions = [prop.value for prop in frame.metadata.properties if prop.key == SOURCE_POSITION]
     ledger = positions[-1].partition(":")[0] if positions else ""
     if cluster and ledger.isdecimal():
         yield CopiedFrom(cluster, int(ledger))
 
 
-def _here(places: Places, snapshots: Sequence[Same]) -> Position | None:
-    """Return where the place is here that a snapshot has in the other clusters."""
-    return next((one.here for one in reversed(snapshots) if one.clusters == places), None)
+def _here(places: ClusterPositions, snapshots: Sequence[ClusterSnapshot]) -> Position | None:
+    """Translate a place in the other clusters into a local position, by the newest snapshot that matches."""
+    return next((snapshot.here for snapshot in reversed(snapshots) if snapshot.clusters == places), None)
 
 
 def _places(marker: Snapshot | Update) -> dict[str, Position]:
-    return {one.cluster: _position(one.message_id) for one in marker.clusters}
+    return {cluster.cluster: _position(cluster.message_id) for cluster in marker.clusters}
 
 
-def _position(found: Any) -> Position:
-    return Position(found.ledger_id, found.entry_id)
+def _position(message_id: Any) -> Position:
+    return Position(message_id.ledger_id, message_id.entry_id)

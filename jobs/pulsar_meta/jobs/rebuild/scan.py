@@ -1,12 +1,10 @@
 """Scan the ledgers on the disks one at a time, and keep the results in a work file.
 
-The results are plain values, so many workers can produce them. The work file is FILE.work next to the rebuilt
-FILE:
-NDJSON whose first line identifies the disks (number, bytes, and a hash over names, sizes and times of files),
-the
-options and the start time, followed by one line per ledger. A kill costs the ledger that was being scanned.
-The work
-file is removed once FILE is complete. Needs NumPy.
+The results are plain values, so several processes can produce them. The work file is FILE.work next to the
+rebuilt FILE. It is NDJSON: the first line identifies the disks (number and size of files, and a hash over
+their names, sizes and times), the options and the start time, followed by one line per ledger. If the run is
+killed, only the ledger that was being scanned is lost. The work file is removed when FILE is complete.
+Needs NumPy.
 """
 
 from __future__ import annotations
@@ -37,8 +35,15 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_disk import directories_of
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CompactedClues, CursorClues, compacted_clues, cursor_clues
 from pulsar_meta.jobs.rebuild.evidence import DataClues, Mention, data_clues
-from pulsar_meta.jobs.rebuild.kinds import Kind, kind_of, plain, read_plain
-from pulsar_meta.jobs.rebuild.ledgers import Disks, Examined, FoundLedger, disks_of, examine, judged
+from pulsar_meta.jobs.rebuild.kinds import Kind, from_plain, kind_of, to_plain
+from pulsar_meta.jobs.rebuild.ledgers import (
+    Disks,
+    ExaminedLedger,
+    FoundLedger,
+    choose_stripings,
+    disks_of,
+    examine,
+)
 from pulsar_meta.jobs.rebuild.replication import CopiedFrom
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, schema_clues
 from pulsar_meta.jobs.rebuild.transactions import LogClues, log_clues
@@ -50,84 +55,89 @@ OfKind = TypeVar("OfKind", bound=Clues)
 
 @dataclass(frozen=True, slots=True)
 class LedgerScan:
-    """One ledger: what its entries show, what it holds, what it says (None: nothing), what was damaged."""
+    """The scan of one ledger: its entries, its kind, the clues in it (None if none), and damage found."""
 
-    examined: Examined
+    examined: ExaminedLedger
     kind: Kind
     clues: Clues | None = None
     faults: tuple[PulsarMetaError, ...] = ()
 
 
 @dataclass(frozen=True)
-class Scanned:
-    """All ledgers that are on the disks, by their ids, in order."""
+class ScanResult:
+    """All ledgers on the disks by id, in ascending order."""
 
-    found: Mapping[int, FoundLedger]
+    ledgers: Mapping[int, FoundLedger]
     kinds: Mapping[int, Kind]
     clues: Mapping[int, Clues] = field(repr=False)
 
     @classmethod
-    def of(cls, scans: Sequence[LedgerScan], password: bytes) -> Scanned:
-        """Judge ledgers together: which quorums are usual decides for those that fit several."""
-        found = {one.ledger_id: one for one in judged([scan.examined for scan in scans], password)}
+    def of(cls, scans: Sequence[LedgerScan], password: bytes) -> ScanResult:
+        """Combine the scans of all ledgers. If several quorums fit a ledger, the most usual one is chosen."""
+        choose_striping = choose_stripings([scan.examined for scan in scans], password)
+        ledgers = {ledger.ledger_id: ledger for ledger in choose_striping}
         kinds = {scan.examined.ledger_id: scan.kind for scan in scans}
         clues = {scan.examined.ledger_id: scan.clues for scan in scans if scan.clues is not None}
-        return cls(found, kinds, clues)
+        return cls(ledgers, kinds, clues)
 
-    def said(self, kind: type[OfKind]) -> dict[int, OfKind]:
-        """Return what the ledgers of one kind say."""
-        return {at: clues for at, clues in self.clues.items() if isinstance(clues, kind)}
+    def clues_of(self, kind: type[OfKind]) -> dict[int, OfKind]:
+        """Select the clues of one class, by ledger."""
+        return {ledger_id: clues for ledger_id, clues in self.clues.items() if isinstance(clues, kind)}
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """The ledgers that BookKeeper is to know."""
-        return frozenset(at for at, found in self.found.items() if found.refused is None)
+        """The ledgers for which BookKeeper metadata is written."""
+        return frozenset(ledger_id for ledger_id, ledger in self.ledgers.items() if ledger.refused is None)
 
     @cached_property
     def torn(self) -> frozenset[int]:
-        """The ledgers whose first or last entries may be on disks that are not here.
+        """The ledgers whose first or last entries may be on disks that are not available.
 
-        Those that lack entries; all, where so many do that whole disks are missing.
+        These are the ledgers that lack entries. If many ledgers do, complete disks are missing, so it is all
+        ledgers.
         """
-        torn = frozenset(at for at, found in self.found.items() if found.missing)
-        return frozenset(self.found) if len(torn) > len(self.found) * TORN_SHARE else torn
+        torn = frozenset(ledger_id for ledger_id, ledger in self.ledgers.items() if ledger.missing)
+        return frozenset(self.ledgers) if len(torn) > len(self.ledgers) * TORN_SHARE else torn
 
     def mentions(self) -> Iterator[Mention]:
-        """Yield which ledgers name data ledgers of their topic."""
-        for at, clues in self.clues.items():
+        """Yield the references from ledgers to data ledgers of the same topic."""
+        for ledger_id, clues in self.clues.items():
             if isinstance(clues, CompactedClues | CursorClues | LogClues) and clues.named:
-                says = COMPACTED if isinstance(clues, CompactedClues) else MENTIONED
-                yield Mention(at, self.kinds[at], clues.named, says)
-        yield from self._by_replication()
+                reason = COMPACTED if isinstance(clues, CompactedClues) else MENTIONED
+                yield Mention(ledger_id, self.kinds[ledger_id], clues.named, reason)
+        yield from self._replication_mentions()
 
-    def _by_replication(self) -> Iterator[Mention]:
-        """Yield what markers and copies say: a ledger that was copied from is one topic's here, too."""
+    def _replication_mentions(self) -> Iterator[Mention]:
+        """Yield the references in markers, and the ledgers with copies from the same remote ledger."""
         copies = defaultdict[CopiedFrom, set[int]](set)
-        for at, clues in self.said(DataClues).items():
+        for ledger_id, clues in self.clues_of(DataClues).items():
             if clues.replicated.named:
-                yield Mention(at, "data", clues.replicated.named | {at}, MARKED)
+                yield Mention(ledger_id, "data", clues.replicated.named | {ledger_id}, MARKED)
             for origin in clues.replicated.copied_from:
-                copies[origin].add(at)
+                copies[origin].add(ledger_id)
         for origin, ledgers in sorted(copies.items()):
             if len(ledgers) > 1:
                 cluster = origin.cluster.replace("{", "{{").replace("}", "}}")
-                says = COPIED.format(cluster, origin.ledger_id)
-                yield Mention(min(ledgers), "data", frozenset(ledgers), says)
+                reason = COPIED.format(cluster, origin.ledger_id)
+                yield Mention(min(ledgers), "data", frozenset(ledgers), reason)
 
 
-# Why data ledgers are one topic's, by a ledger and two that it names.
-MENTIONED: Final = "the cursor in ledger {} names {} and {}"
-COMPACTED: Final = "the compacted data in ledger {} is that of {} and {}"
-MARKED: Final = "a marker in ledger {} names {} and {}"
-COPIED: Final = "messages of cluster {}, ledger {}, are copied to {{1}} and {{2}}"
-# Where more than this share of ledgers lacks entries, disks are missing.
+# Evidence that data ledgers belong to one topic: the ledger with the reference, and two that it refers to.
+MENTIONED: Final = "the cursor in ledger {} refers to {} and {}"
+COMPACTED: Final = "the compacted data in ledger {} was made from {} and {}"
+MARKED: Final = "a marker in ledger {} refers to {} and {}"
+COPIED: Final = "messages of cluster {}, ledger {}, were copied to {{1}} and {{2}}"
+# If more than this share of ledgers lacks entries, complete disks are missing.
 TORN_SHARE: Final = 0.02
-# Looks at ledgers, in order.
+# Scans ledgers and yields the results in the order of the ids.
 Scanner = Callable[[Iterable[int]], Iterator[LedgerScan]]
 
 
-def scan_here(source: EntrySource, report: Report, *, password: bytes, lost: Sequence[str]) -> Scanner:
-    """Return what looks at ledgers in this process; damage goes to `report`. It raises UnreachableError."""
+def local_scanner(source: EntrySource, report: Report, *, password: bytes, lost: Sequence[str]) -> Scanner:
+    """Make a scanner that works in this process and sends damage to `report`.
+
+    The scanner raises UnreachableError.
+    """
     disks = disks_of(source)
 
     def scanned(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
@@ -143,31 +153,31 @@ def scan_here(source: EntrySource, report: Report, *, password: bytes, lost: Seq
 def scan_ledger(
     source: EntrySource, disks: Disks, ledger_id: int, *, password: bytes, lost: Sequence[str]
 ) -> LedgerScan:
-    """Return what one ledger is and says. UnreachableError."""
+    """Scan one ledger. Raises UnreachableError."""
     faults: list[PulsarMetaError] = []
     examined = examine(source, disks, ledger_id, faults.append, password=password, lost=lost)
     kind = kind_of(source, ledger_id, examined.last_entry, examined.digest_type)
     return LedgerScan(examined, kind, _clues(source, examined, kind), tuple(faults))
 
 
-def _clues(source: EntrySource, examined: Examined, kind: Kind) -> Clues | None:
-    ledger_id, digest = examined.ledger_id, examined.digest_type
+def _clues(source: EntrySource, examined: ExaminedLedger, kind: Kind) -> Clues | None:
+    ledger_id, digest_type = examined.ledger_id, examined.digest_type
     match kind:
         case "data":
-            return data_clues(source, ledger_id, digest)
+            return data_clues(source, ledger_id, digest_type)
         case "compacted":
-            return compacted_clues(source, ledger_id, digest)
+            return compacted_clues(source, ledger_id, digest_type)
         case "cursor":
             return cursor_clues(source, ledger_id)
         case "transaction-log" | "pending-acks":
-            return log_clues(source, ledger_id, kind, digest)
+            return log_clues(source, ledger_id, kind, digest_type)
         case "schema":
             return _schema(source, examined)
         case _:
             return None
 
 
-def _schema(source: EntrySource, examined: Examined) -> SchemaClues | None:
+def _schema(source: EntrySource, examined: ExaminedLedger) -> SchemaClues | None:
     ledger_id, last = examined.ledger_id, examined.last_entry
     try:
         entry = decode_bookie_entry(source.read(ledger_id, last).data, examined.digest_type)
@@ -176,22 +186,22 @@ def _schema(source: EntrySource, examined: Examined) -> SchemaClues | None:
     return schema_clues(ledger_id, last, entry.data)
 
 
-FORMAT: Final = 2
-# It has what disks keep of ledgers' passwords.
+FORMAT: Final = 3
+# Private, because the file contains what the disks keep of ledgers' passwords.
 MODE: Final = 0o600
 
 
 def work_file_of(target: Path) -> Path:
-    """Return where the facts lie while `target` is not whole."""
+    """The path of the work file that exists until `target` is complete."""
     return target.with_name(target.name + ".work")
 
 
-def looked_at(
+def work_file_head(
     urls: Sequence[str], lost: Sequence[str], password: bytes, *, tool: str, taken: str
 ) -> Document:
-    """Return the first line of a work file: the disks as they are now, the options, who looks and when.
+    """Make the first line of a work file: the current state of the disks, the options, the tool, the time.
 
-    UnreachableError where a directory cannot be listed.
+    Raises UnreachableError if a directory cannot be listed.
     """
     return {
         "rebuild": FORMAT,
@@ -204,15 +214,16 @@ def looked_at(
 
 
 class WorkFile:
-    """What was found so far. `head` is its first line, that of the run that began.
+    """Results of a scan on disk, so that a run can be resumed. `head` is the first line, of the first run.
 
-    It is made with the first ledger; without a path nothing is.
+    The file is created when the first ledger has been scanned. If `path` is None, there is no file.
     """
 
     def __init__(self, path: Path | None, head: Document, password: bytes, *, resume: bool = False) -> None:
-        """Read what a run left. UsageError where that is not asked for, or of other disks or options.
+        """Read the file that an earlier run left.
 
-        ConflictError where another run is at it, DecodeError where it is broken.
+        Raises UsageError if there is one and `resume` is False, or if its disks or options differ;
+        ConflictError if another run has it open; DecodeError if it is corrupt.
         """
         self.path, self.head = path, head
         self._kept: dict[int, LedgerScan] = {}
@@ -220,7 +231,7 @@ class WorkFile:
         if path is None or not path.exists():
             return
         if not resume:
-            raise UsageError("left by a run that did not end: --resume goes on with it", source=str(path))
+            raise UsageError("a run that did not finish left this file: add --resume", source=str(path))
         self._file = _locked(path, "r+b")
         try:
             self._read(self._file, path, password)
@@ -237,30 +248,30 @@ class WorkFile:
 
     @property
     def kept(self) -> int:
-        """How many ledgers it has."""
+        """The number of ledgers in the file."""
         return len(self._kept)
 
     def keeping(self, scanner: Scanner, report: Report) -> Scanner:
-        """Return what gives the ledgers that are here, and writes down what `scanner` says of the others."""
+        """Wrap `scanner` so that it skips the ledgers in the file and records the others in it."""
 
         def scanned(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
             wanted = list(ledger_ids)
-            left = [one for one in wanted if one not in self._kept]
+            left = [ledger_id for ledger_id in wanted if ledger_id not in self._kept]
             rest = scanner(left) if left else iter(())
             for ledger_id in wanted:
-                known = self._kept.get(ledger_id)
-                if known is None:
-                    known = next(rest)
-                    self._add(known)
+                scan = self._kept.get(ledger_id)
+                if scan is None:
+                    scan = next(rest)
+                    self._add(scan)
                 else:
-                    for fault in known.faults:
+                    for fault in scan.faults:
                         report(fault)
-                yield known
+                yield scan
 
         return scanned
 
     def remove(self) -> None:
-        """Remove the file: what it was for is done."""
+        """Remove the file, because the rebuilt store is complete."""
         if self.path is not None and self._file is not None:
             self.path.unlink(missing_ok=True)
 
@@ -270,21 +281,21 @@ class WorkFile:
         if self._file is None:
             self._file = _locked(self.path, "x+b")
             _write(self._file, self.path, self.head)
-        _write(self._file, self.path, {"ledger": plain(scan)})
+        _write(self._file, self.path, {"ledger": to_plain(scan)})
 
     def _read(self, file: IO[bytes], path: Path, password: bytes) -> None:
-        """Take what is there; what a kill left of a last line is cut off."""
+        """Read the file. A partial last line, left by a kill, is cut off."""
         end = 0
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 break
             place = f"{path}, line {number}"
-            found = read_json_object(line, source=place)
+            document = read_json_object(line, source=place)
             if number == 1:
-                self._check(found, path, password)
-                self.head = found
+                self._check(document, path, password)
+                self.head = document
             else:
-                scan = _scan_of(found, place)
+                scan = _scan_of(document, place)
                 self._kept[scan.examined.ledger_id] = scan
             end += len(line)
         file.seek(end)
@@ -292,21 +303,26 @@ class WorkFile:
         if end == 0:
             _write(file, path, self.head)
 
-    def _check(self, found: Document, path: Path, password: bytes) -> None:
-        """Raise UsageError where facts were found otherwise than this run would; DecodeError."""
-        other = [name for name in ("rebuild", "tool", "lost", "disks") if found.get(name) != self.head[name]]
-        if not _is_salted(found.get("password"), password):
+    def _check(self, document: Document, path: Path, password: bytes) -> None:
+        """Raise UsageError if the file was written with other disks or options than this run has."""
+        other = [
+            name for name in ("rebuild", "tool", "lost", "disks") if document.get(name) != self.head[name]
+        ]
+        if not _is_salted(document.get("password"), password):
             other.append("password")
-        if not other and not isinstance(found.get("taken"), str):
-            raise DecodeError("it does not say when it was begun", source=str(path))
+        if not other and not isinstance(document.get("taken"), str):
+            raise DecodeError("the start time is missing", source=str(path))
         if other:
-            why = f"begun with other {', '.join(other)}: without it everything is looked at anew"
+            changed = ", ".join(other)
+            why = (
+                f"refusing to resume: {changed} changed since; without --resume, everything is scanned again"
+            )
             raise UsageError(why, source=str(path))
 
 
 def _write(file: IO[bytes], path: Path, line: Document) -> None:
     try:
-        # Numbers as they are: they are read back.
+        # Plain JSON numbers, not strings, because this program reads them back.
         file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         file.flush()
     except OSError as error:
@@ -322,15 +338,15 @@ def _locked(path: Path, mode: str) -> IO[bytes]:
         raise UsageError(f"cannot write: {error.strerror}", source=str(path)) from error
     if not locked_now(file):
         file.close()
-        raise ConflictError("another rebuild writes to it now", source=str(path))
+        raise ConflictError("another rebuild is writing to it", source=str(path))
     return file
 
 
 def _scan_of(line: Document, place: str) -> LedgerScan:
     try:
-        scan: LedgerScan = read_plain(LedgerScan, line.get("ledger"))
+        scan: LedgerScan = from_plain(LedgerScan, line.get("ledger"))
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise DecodeError(f"no facts about a ledger: {error}", source=place) from error
+        raise DecodeError(f"not the scan of a ledger: {error}", source=place) from error
     return scan
 
 
@@ -338,8 +354,8 @@ def _salted(salt: str, password: bytes) -> list[str]:
     return [salt, hashlib.sha256(salt.encode() + password).hexdigest()]
 
 
-def _is_salted(found: object, password: bytes) -> bool:
-    return isinstance(found, list) and found[:1] != [] and found == _salted(str(found[0]), password)
+def _is_salted(salted: object, password: bytes) -> bool:
+    return isinstance(salted, list) and salted[:1] != [] and salted == _salted(str(salted[0]), password)
 
 
 def _unlisted(error: OSError) -> None:
@@ -347,7 +363,7 @@ def _unlisted(error: OSError) -> None:
 
 
 def _files_of(url: str) -> Document:
-    """Return what tells whether the files of disks are the same: their number, bytes, and a hash."""
+    """A fingerprint of a disk's files: their number, total size, and a hash over names, sizes and times."""
     count, size, listing = 0, 0, hashlib.sha256()
     for top in directories_of(url):
         for folder, below, names in os.walk(top, onerror=_unlisted):

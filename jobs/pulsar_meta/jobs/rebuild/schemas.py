@@ -1,7 +1,7 @@
-"""Locators of topics' schemas made again from schema ledgers, each of which holds one version.
+"""Rebuild the locators of topics' schemas from schema ledgers, each of which holds one version.
 
-An entry has the topic's full name, the schema itself, and which versions there were before it and where. Of
-two that both began a schema (brokers race, and the loser's ledger stays) nothing says which one counted.
+An entry contains the topic's full name, the schema, and the earlier versions with their positions. If two
+brokers race to create the first version, both ledgers remain, and nothing on the disks tells which one won.
 
 Sources: apache/pulsar SchemaStorageFormat.proto, SchemaRegistryFormat.proto, BookkeeperSchemaStorage.java
 (createNewSchema, updateSchemaLocator, findSchemaEntryByVersion), SchemaRegistryServiceImpl.java.
@@ -30,7 +30,7 @@ _DELETED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class SchemaClues:
-    """One version of a schema: whose (`tenant/namespace/name`), its hash, and the versions before it.
+    """One version of a schema: its topic (`tenant/namespace/name`), its hash, and the earlier versions.
 
     `earlier` are serialized IndexEntry messages; `timestamp` is in milliseconds.
     """
@@ -45,12 +45,12 @@ class SchemaClues:
 
     @property
     def version(self) -> int:
-        """Its number: one more than that of the last version before it."""
-        return max((IndexEntry.FromString(one).version for one in self.earlier), default=-1) + 1
+        """The version number: one more than the last earlier version."""
+        return max((IndexEntry.FromString(entry).version for entry in self.earlier), default=-1) + 1
 
 
 def schema_clues(ledger_id: int, entry_id: int, data: bytes | memoryview) -> SchemaClues | None:
-    """Return what an entry of a schema ledger says, None where it is no entry of one."""
+    """Decode an entry of a schema ledger; None if it is not one."""
     try:
         entry = parse_message(SchemaEntry, data)
         info = entry.schema_data
@@ -74,40 +74,40 @@ def schema_clues(ledger_id: int, entry_id: int, data: bytes | memoryview) -> Sch
         b"" if deleted else hashlib.sha256(info[schema.content : schema.end]).digest(),
         numbers.get(_TIMESTAMP, 0),
         deleted,
-        # The first version has one that points nowhere.
-        tuple(one.SerializeToString() for one in entry.index if one.position.ledgerId >= 0),
+        # The first version has an index entry that points nowhere.
+        tuple(index.SerializeToString() for index in entry.index if index.position.ledgerId >= 0),
     )
 
 
 def rebuilt_schemas(clues: Iterable[SchemaClues], kept: Set[int]) -> Iterator[Rebuilt]:
-    """Yield the locator of each topic's schema; `kept` are the ledgers that BookKeeper learns of."""
-    of: dict[str, list[SchemaClues]] = defaultdict(list)
-    for one in clues:
-        if one.ledger_id in kept:
-            of[one.schema_id].append(one)
-    for schema_id, versions in sorted(of.items()):
+    """Yield the schema locator of each topic; `kept` are the ledgers that get BookKeeper metadata."""
+    versions_by_schema: dict[str, list[SchemaClues]] = defaultdict(list)
+    for version in clues:
+        if version.ledger_id in kept:
+            versions_by_schema[version.schema_id].append(version)
+    for schema_id, versions in sorted(versions_by_schema.items()):
         yield _locator(schema_id, versions, kept)
 
 
 def schema_path(schema_id: str) -> str:
-    """Return where the store keeps the locator of a schema (`tenant/namespace/name`)."""
+    """The path of a schema's locator in the store; `schema_id` is `tenant/namespace/name`."""
     namespace, _, local = schema_id.rpartition("/")
     return f"{SCHEMAS}/{namespace}/{encode_name(local)}"
 
 
 def _locator(schema_id: str, versions: list[SchemaClues], kept: Set[int]) -> Rebuilt:
-    head = max(versions, key=lambda one: (one.timestamp, one.version, one.ledger_id))
-    earlier = [IndexEntry.FromString(one) for one in head.earlier]
-    here = [one for one in earlier if one.position.ledgerId in kept]
+    head = max(versions, key=lambda version: (version.timestamp, version.version, version.ledger_id))
+    earlier = [IndexEntry.FromString(entry) for entry in head.earlier]
+    here = [entry for entry in earlier if entry.position.ledgerId in kept]
     info = _index_entry(head)
     locator = SchemaLocator(info=info, index=[*here, info])
-    named = {one.position.ledgerId for one in earlier} | {head.ledger_id}
-    others = sorted(one.ledger_id for one in versions if one.ledger_id not in named)
-    evidence = [f"the schema in ledger {head.ledger_id} has its topic's name"]
+    named = {entry.position.ledgerId for entry in earlier} | {head.ledger_id}
+    others = sorted(version.ledger_id for version in versions if version.ledger_id not in named)
+    evidence = [f"the schema in ledger {head.ledger_id} contains its topic's name"]
     if len(here) < len(earlier):
         evidence.append(f"{len(earlier) - len(here)} earlier versions are on no disk")
     if others:
-        evidence.append(f"ledgers {', '.join(map(str, others))} have a schema of it, too: the newest counts")
+        evidence.append(f"ledgers {', '.join(map(str, others))} also have a schema of it; the newest is used")
     facts: RebuiltFacts = {
         "schema": schema_id,
         "version": head.version,

@@ -1,8 +1,8 @@
-"""The ensembles of a ledger, from which bookie holds which of its entries. Needs NumPy.
+"""Derive a ledger's ensembles and quorums from which bookie holds which entries. Needs NumPy.
 
-Entry e goes to the members (e + i) mod E of its ensemble, i from 0 to the write quorum less one. So where a
-member stands says which entries it has, and the other way round; a ledger too short for that fits several
-orders. A new segment begins where no order goes on to fit.
+Entry e is written to the members (e + i) mod E of its ensemble, for i from 0 to the write quorum minus 1. So
+the order of the members decides which entries each of them has. A short ledger can fit several orders. A new
+segment begins at the entry from which no order fits any more.
 
 Source: apache/bookkeeper client/RoundRobinDistributionSchedule.java.
 """
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from pulsar_meta.entries.bookie_client import Segment
 
-# Which bookies (columns) hold which entries (rows).
+# A matrix of entries (rows) and bookies (columns): True if the bookie holds the entry.
 Holders = NDArray[np.bool_]
 
-# Ensembles as people have them; each order of one is tried.
+# Larger ensembles are not considered, because every order of the members has to be tried.
 LARGEST_ENSEMBLE: Final = 5
-# A member that lacks an entry, and has the next ones again, lost it: no other ensemble begins there.
-GOES_ON: Final = 2
-# Where so many times more entries should be there than are, gaps are left out of account.
+# A member that lacks an entry but has the next ones lost that entry; it does not start a new ensemble.
+CONFIRMING_ENTRIES: Final = 2
+# A ledger with far fewer entries than its last entry id suggests is analysed without its gaps.
 SPARSE: Final = 16
 FEW: Final = 4096
 
@@ -34,7 +34,7 @@ _LOST: Final = -1
 
 
 class Quorum(NamedTuple):
-    """How many bookies a segment has, and on how many of them each entry lies."""
+    """The ensemble size and the write quorum."""
 
     ensemble: int
     write: int
@@ -42,10 +42,10 @@ class Quorum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Striping:
-    """The segments of a ledger under one quorum.
+    """The segments of a ledger for one quorum.
 
-    `misfits` counts entries that are not where they belong, `ambiguous` says that another order of members
-    fits as well.
+    `misfits` counts entries that are not stored where the segments place them. `ambiguous` is True if another
+    order of the members fits equally well.
     """
 
     quorum: Quorum
@@ -55,35 +55,37 @@ class Striping:
 
     @property
     def exact(self) -> bool:
-        """Whether one ensemble has every entry where it belongs."""
+        """True if a single ensemble explains where every entry is stored."""
         return len(self.segments) == 1 and not self.misfits
 
 
-def holders_of(held: Mapping[str, NDArray[np.int64]]) -> tuple[NDArray[np.int64], Holders]:
-    """Return (entries of a ledger in order, which of the bookies has each).
+def holders_of(ids_by_bookie: Mapping[str, NDArray[np.int64]]) -> tuple[NDArray[np.int64], Holders]:
+    """Build the matrix of which bookie holds which entry.
 
-    `held` has the entries of each bookie in order. Entries that nobody has are among them, with no holder,
-    up to the last that somebody has; not where they are by far the most.
+    `ids_by_bookie` has the sorted entry ids of each bookie. Returns (entry ids in order, matrix). Entries
+    without a holder are included up to the last entry, unless most entries are missing.
     """
-    entry_ids = np.unique(np.concatenate(list(held.values())))
+    entry_ids = np.unique(np.concatenate(list(ids_by_bookie.values())))
     if entry_ids[-1] < SPARSE * len(entry_ids) + FEW:
         entry_ids = np.arange(entry_ids[-1] + 1)
-    holders = np.zeros((len(entry_ids), len(held)), bool)
-    for column, mine in enumerate(held.values()):
-        holders[np.searchsorted(entry_ids, mine), column] = True
+    holders = np.zeros((len(entry_ids), len(ids_by_bookie)), bool)
+    for column, entry_ids_of_bookie in enumerate(ids_by_bookie.values()):
+        holders[np.searchsorted(entry_ids, entry_ids_of_bookie), column] = True
     return entry_ids, holders
 
 
-def stripings(held: Mapping[str, NDArray[np.int64]], lost: Sequence[str] = ()) -> list[Striping]:
-    """Return how a ledger can be striped, one answer for each quorum that its disks allow.
+def possible_stripings(
+    ids_by_bookie: Mapping[str, NDArray[np.int64]], lost: Sequence[str] = ()
+) -> list[Striping]:
+    """Find the possible stripings of a ledger, at most one per quorum.
 
-    `held` has the entries that each bookie has of it, empty where it has none; at least one has some. `lost`
-    are bookies whose disks are not here: nobody knows what they had.
+    `ids_by_bookie` has the sorted entry ids of each bookie, of which at least one has entries. `lost` are
+    bookies whose disks are not available, so any of them may have held entries.
     """
-    entry_ids, holders = holders_of(held)
-    disks = _Disks(entry_ids, holders, tuple(held), tuple(lost))
-    found = (_striped(disks, quorum) for quorum in _quorums(len(held) + len(lost)))
-    return [striping for striping in found if striping is not None]
+    entry_ids, holders = holders_of(ids_by_bookie)
+    disks = _Disks(entry_ids, holders, tuple(ids_by_bookie), tuple(lost))
+    candidates = (_striped(disks, quorum) for quorum in _quorums(len(ids_by_bookie) + len(lost)))
+    return [striping for striping in candidates if striping is not None]
 
 
 def _quorums(bookies: int) -> Iterator[Quorum]:
@@ -93,7 +95,7 @@ def _quorums(bookies: int) -> Iterator[Quorum]:
 
 @dataclass(frozen=True, slots=True)
 class _Disks:
-    """The entries of a ledger from some entry on, which bookies have them, and bookies nobody knows of."""
+    """A ledger's entries from some entry on, the bookies that hold them, and bookies without disks."""
 
     entry_ids: NDArray[np.int64]
     holders: Holders
@@ -120,7 +122,7 @@ def _striped(disks: _Disks, quorum: Quorum) -> Striping | None:
 
 
 class _Run(NamedTuple):
-    """Entries that one ensemble explains: how many, and by which bookies (columns) in their order."""
+    """A run of entries that one ensemble explains: its length, and the members as columns, in order."""
 
     length: int
     misfits: int
@@ -129,7 +131,7 @@ class _Run(NamedTuple):
 
 
 def _longest_run(disks: _Disks, quorum: Quorum) -> _Run | None:
-    """Return the order of members that explains the most entries from the first on; None where none does."""
+    """Find the order of members that explains the most entries from the first on; None if no order fits."""
     best: _Run | None = None
     for places in _orders(disks, quorum):
         run = _Run(*_fitting(_as_striped(disks, quorum, places), disks.holders, quorum.ensemble), places)
@@ -141,12 +143,13 @@ def _longest_run(disks: _Disks, quorum: Quorum) -> _Run | None:
 
 
 def _orders(disks: _Disks, quorum: Quorum) -> Iterator[tuple[int, ...]]:
-    """Yield the orders that members can have: those with entries near, filled up with others.
+    """Yield the possible orders of the members.
 
-    The order counts only where entries are striped.
+    Bookies that hold the next entries are always members; the remaining places are filled with other bookies.
+    If every member gets every entry, the order makes no difference, so only one order is yielded.
     """
-    held = disks.holders.any(axis=1)
-    near = disks.holders[held][: GOES_ON * quorum.ensemble]
+    has_holder = disks.holders.any(axis=1)
+    near = disks.holders[has_holder][: CONFIRMING_ENTRIES * quorum.ensemble]
     present = np.flatnonzero(near.any(axis=0)).tolist()
     away = [column for column in range(len(disks.bookies)) if column not in present]
     missing = quorum.ensemble - len(present)
@@ -161,50 +164,50 @@ def _orders(disks: _Disks, quorum: Quorum) -> Iterator[tuple[int, ...]]:
 
 
 def _as_striped(disks: _Disks, quorum: Quorum, places: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return which entries are with all members that should have them, and with nobody else."""
-    right = np.ones(len(disks.entry_ids), bool)
+    """Mark the entries that are held by exactly the members that should hold them."""
+    matches = np.ones(len(disks.entry_ids), bool)
     for column in range(len(disks.bookies)):
         if column not in places:
-            right &= ~disks.holders[:, column]
+            matches &= ~disks.holders[:, column]
     for place, column in enumerate(places):
         if column != _LOST:
-            mine = (place - disks.entry_ids) % quorum.ensemble < quorum.write
-            right &= disks.holders[:, column] == mine
-    return right
+            expected = (place - disks.entry_ids) % quorum.ensemble < quorum.write
+            matches &= disks.holders[:, column] == expected
+    return matches
 
 
-def _fitting(right: NDArray[np.bool_], holders: Holders, ensemble: int) -> tuple[int, int]:
-    """Return how many entries from the first on one ensemble explains, and how many of them it does not.
+def _fitting(matches: NDArray[np.bool_], holders: Holders, ensemble: int) -> tuple[int, int]:
+    """Count the entries that one ensemble explains, and the misfits among them: (entries, misfits).
 
-    An entry that nobody has says nothing of ensembles. At the end of a long ledger a bookie may lack
-    entries: it was stopped before it had them.
+    An entry without any holder is no evidence for or against an ensemble. At the end of a long ledger, a
+    bookie may lack entries because it stopped before it wrote them.
     """
-    wrong, enough = np.flatnonzero(~right), GOES_ON * ensemble
-    for number, at in enumerate(wrong.tolist()):
-        after = right[at + 1 : at + 1 + enough]
-        whole = len(after) == enough or len(right) > enough
-        if holders[at].any() and not (at and whole and after.all()):
-            return int(at), number
-    return len(right), len(wrong)
+    wrong, enough = np.flatnonzero(~matches), CONFIRMING_ENTRIES * ensemble
+    for number, row in enumerate(wrong.tolist()):
+        after = matches[row + 1 : row + 1 + enough]
+        has_evidence = len(after) == enough or len(matches) > enough
+        if holders[row].any() and not (row and has_evidence and after.all()):
+            return int(row), number
+    return len(matches), len(wrong)
 
 
 def _named(places: tuple[int, ...], disks: _Disks) -> tuple[str, ...]:
-    """Return the members by their names."""
+    """Replace columns by bookie ids."""
     lost = iter(disks.lost)
     return tuple(next(lost) if column == _LOST else disks.bookies[column] for column in places)
 
 
-def usual_quorums(found: Iterable[Sequence[Striping]]) -> list[Quorum]:
-    """Return the quorums, the one that most ledgers fit exactly first; of equal ones the smallest."""
+def usual_quorums(stripings_by_ledger: Iterable[Sequence[Striping]]) -> list[Quorum]:
+    """Rank quorums by how many ledgers they fit exactly; if equal, smaller ensembles come first."""
     exact: dict[Quorum, int] = {}
-    for choices in found:
+    for choices in stripings_by_ledger:
         for striping in choices:
             exact[striping.quorum] = exact.get(striping.quorum, 0) + striping.exact
     return sorted(exact, key=lambda quorum: (-exact[quorum], quorum.ensemble, -quorum.write))
 
 
-def chosen(choices: Sequence[Striping], usual: Sequence[Quorum]) -> Striping | None:
-    """Return the striping of a ledger that fits exactly, the most usual of several; else the most usual."""
+def choose_striping(choices: Sequence[Striping], usual: Sequence[Quorum]) -> Striping | None:
+    """Choose the most usual striping that fits exactly; if none does, the one with the fewest exceptions."""
     exact = [striping for striping in choices if striping.exact]
     ranked = sorted(exact or choices, key=lambda striping: usual.index(striping.quorum))
     if exact or not ranked:

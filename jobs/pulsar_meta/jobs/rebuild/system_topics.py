@@ -1,8 +1,9 @@
-"""What Pulsar's own messages, and those that its clients sent on, say of other topics and their ledgers.
+"""Topic names in the messages of system topics and of retry and dead-letter topics.
 
-Snapshots of a transaction buffer have their topic's name as the key, and name the ledger up to which it was
-read; they lie in a topic of the same namespace. So do policies of topics (`__change_events`). A message that
-a client put into a retry or dead-letter topic has the name and the position from where it came.
+A snapshot of a transaction buffer has its topic's name as the key, and refers to the ledger up to which the
+buffer was read. Snapshots are stored in a system topic of the same namespace, and so are topic policies
+(`__change_events`). A message that a client moved to a retry or dead-letter topic has properties with its
+original topic and position.
 
 Sources: apache/pulsar broker/transaction/buffer/metadata, SystemTopicBasedTopicPoliciesService.java,
 RetryMessageUtil.java, MessageIdImpl.java.
@@ -33,16 +34,16 @@ CHANGE_EVENTS: Final = "__change_events"
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN: Final = "ORIGIN_MESSAGE_ID"
 REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
-# Entries at the beginning of a ledger that are looked at for names.
-LOOKED_AT: Final = 4
+# Entries at the beginning of a ledger that are searched for names.
+SAMPLED_ENTRIES: Final = 4
 _SNAPSHOTS: Final[dict[SnapshotKind, str]] = {"snapshot": SNAPSHOTS, "indexes": INDEXES, "segment": SEGMENTS}
-# Topics that brokers keep compacted, and trim whatever the retention says.
+# Topics that brokers compact and then trim, regardless of the retention.
 SYSTEM_TOPICS: Final = frozenset((CHANGE_EVENTS, *_SNAPSHOTS.values()))
 _origin_re: Final = re.compile(r"(\d+):\d+:(-?\d+)(?::-?\d+)*")
 
 
-class Naming(NamedTuple):
-    """That a ledger is one of a topic, and what says so."""
+class LedgerTopic(NamedTuple):
+    """The topic of a ledger, and the evidence for it."""
 
     ledger_id: int
     topic: TopicName
@@ -50,62 +51,70 @@ class Naming(NamedTuple):
 
 
 class Subscriber(NamedTuple):
-    """A subscription that put messages off."""
+    """A subscription that moved messages to a retry or dead-letter topic."""
 
     topic: TopicName
     cursor: str
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
-    """What the messages of a ledger say of its own topic (None: nothing), of others' ledgers and readers."""
+class TopicMentions:
+    """Names in the messages of a ledger: its own topic (or None), topics of other ledgers, and
+    subscriptions."""
 
     own: TopicName | None = None
-    others: tuple[Naming, ...] = ()
+    others: tuple[LedgerTopic, ...] = ()
     subscribers: tuple[Subscriber, ...] = ()
 
 
-NOTHING: Final = Announced()
+NO_MENTIONS: Final = TopicMentions()
 
 
-def announced(source: EntrySource, ledger_id: int) -> Announced:
-    """Return what the messages of a data ledger, or of compacted data, say of topics."""
-    for message in _messages_of(source, ledger_id, LOOKED_AT - 1):
+def topic_mentions(source: EntrySource, ledger_id: int) -> TopicMentions:
+    """Search the messages of a data ledger, or of compacted data, for names of topics."""
+    for message in _messages_of(source, ledger_id, SAMPLED_ENTRIES - 1):
         if _system_topic(message) is not None:
             return _of_system_topic(source, ledger_id)
-        if any(one.key == REAL_TOPIC for one in message.metadata.properties):
-            sent_on = list(_sent_on(source, ledger_id))
-            subscribers = dict.fromkeys(one for _, one in sent_on if one is not None)
-            return Announced(None, tuple(dict.fromkeys(one for one, _ in sent_on)), tuple(subscribers))
-    return NOTHING
+        if any(prop.key == REAL_TOPIC for prop in message.metadata.properties):
+            moved = list(_moved_messages(source, ledger_id))
+            topics = dict.fromkeys(topic for topic, _ in moved)
+            subscribers = dict.fromkeys(subscriber for _, subscriber in moved if subscriber is not None)
+            return TopicMentions(None, tuple(topics), tuple(subscribers))
+    return NO_MENTIONS
 
 
-def _of_system_topic(source: EntrySource, ledger_id: int) -> Announced:
+def _of_system_topic(source: EntrySource, ledger_id: int) -> TopicMentions:
     own: set[TopicName] = set()
-    others: dict[int, Naming] = {}
+    others: dict[int, LedgerTopic] = {}
     for message in _messages_of(source, ledger_id, None):
-        found = _system_topic(message)
-        if found is not None:
-            own.add(found[0])
-            for topic, named in found[1]:
-                why = f"a snapshot of its transaction buffer, in ledger {ledger_id}, has its name"
-                others[named] = Naming(named, topic, why)
-    return Announced(own.pop() if len(own) == 1 else None, tuple(others.values()))
+        system_topic = _system_topic(message)
+        if system_topic is not None:
+            own.add(system_topic[0])
+            for topic, named in system_topic[1]:
+                why = f"a transaction buffer snapshot in ledger {ledger_id} names it"
+                others[named] = LedgerTopic(named, topic, why)
+    return TopicMentions(own.pop() if len(own) == 1 else None, tuple(others.values()))
 
 
 def _system_topic(message: Message) -> tuple[TopicName, list[tuple[TopicName, int]]] | None:
-    """Return the system topic that alone has such messages, with what the message names; else None."""
-    found = _snapshot(message)
-    if found is not None:
-        kind, topic, named = found
+    """The system topic that such a message belongs to, and the (topic, ledger) pairs in it; None if
+    neither."""
+    snapshot = _snapshot(message)
+    if snapshot is not None:
+        kind, topic, named = snapshot
         own = replace(topic, local=_SNAPSHOTS[kind], short=False)
         return own, [] if named is None else [(topic, named)]
-    of = _policies_of(message)
-    return None if of is None else (replace(of, local=CHANGE_EVENTS, short=False), [])
+    topic_with_policies = _policies_of(message)
+    return (
+        None
+        if topic_with_policies is None
+        else (replace(topic_with_policies, local=CHANGE_EVENTS, short=False), [])
+    )
 
 
 def _snapshot(message: Message) -> tuple[SnapshotKind, TopicName, int | None] | None:
-    """Return (kind, topic, ledger up to which it was read) of a snapshot of a transaction buffer."""
+    """Decode a transaction buffer snapshot as (kind, topic, ledger up to which it was read); None if it is
+    none."""
     for kind in _SNAPSHOTS:
         try:
             snapshot: dict[str, Any] = decode_snapshot(kind, message.payload)
@@ -115,14 +124,15 @@ def _snapshot(message: Message) -> tuple[SnapshotKind, TopicName, int | None] | 
         newest = snapshot.get("snapshot") or {}
         position = snapshot.get("maxReadPositionLedgerId", newest.get("maxReadPositionLedgerId"))
         named = snapshot.get("persistentPositionLedgerId", position)
-        # The key of a segment has the topic's name behind its number.
+        # The key of a segment ends with the topic's name, after the segment's number.
         if str(message.metadata.partition_key).endswith(str(topic)):
             return kind, topic, named if named is not None and named >= 0 else None
     return None
 
 
 def _policies_of(message: Message) -> TopicName | None:
-    """Return the topic of which a message has policies: the name in its key, part by part in its event."""
+    """The topic whose policies a message contains. Its name is the key, and each part of it is in the
+    event."""
     key, event = message.metadata.partition_key, bytes(message.payload)
     if not key.startswith("persistent://"):
         return None
@@ -143,10 +153,11 @@ def _avro_text(text: str) -> bytes:
     return bytes(length) + bytes([number]) + data
 
 
-def _sent_on(source: EntrySource, ledger_id: int) -> Iterator[tuple[Naming, Subscriber | None]]:
-    """Yield from which topics' ledgers the messages of a retry or dead-letter topic came, and from whom."""
+def _moved_messages(source: EntrySource, ledger_id: int) -> Iterator[tuple[LedgerTopic, Subscriber | None]]:
+    """Yield the original ledger and topic of each message in a retry or dead-letter topic, and its
+    subscription."""
     for message in _messages_of(source, ledger_id, None):
-        properties = {one.key: one.value for one in message.metadata.properties}
+        properties = {prop.key: prop.value for prop in message.metadata.properties}
         origin = _origin_re.fullmatch(properties.get(ORIGIN, ""))
         if origin is None or REAL_TOPIC not in properties:
             continue
@@ -156,9 +167,12 @@ def _sent_on(source: EntrySource, ledger_id: int) -> Iterator[tuple[Naming, Subs
             continue
         if int(origin[2]) >= 0 and topic.partition is None:
             topic = topic.with_partition(int(origin[2]))
-        why = f"a message in ledger {ledger_id} was sent on from it, and says its name"
-        topic, reader = replace(topic, short=False), properties.get(REAL_SUBSCRIPTION)
-        yield Naming(int(origin[1]), topic, why), Subscriber(topic, reader) if reader else None
+        why = f"a message in ledger {ledger_id} was moved from it and contains its name"
+        topic, subscription = replace(topic, short=False), properties.get(REAL_SUBSCRIPTION)
+        yield (
+            LedgerTopic(int(origin[1]), topic, why),
+            Subscriber(topic, subscription) if subscription else None,
+        )
 
 
 def _messages_of(source: EntrySource, ledger_id: int, last: int | None) -> Iterator[Message]:

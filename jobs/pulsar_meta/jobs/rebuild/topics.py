@@ -1,8 +1,7 @@
-"""Rebuild topics from groups of data ledgers, and their records; topics without a name go to lost+found.
+"""Rebuild topics and their records from groups of data ledgers. Topics without a name go to lost+found.
 
-Every ledger of a record gets its number of entries, the last one too, because a broker deletes a ledger
-without
-entries.
+A record contains the number of entries of every ledger, including the last one, because a broker deletes
+ledgers without entries.
 
 Source: apache/pulsar ManagedLedgerImpl.java (initialize, internalTrimLedgers), MLDataFormats.proto.
 """
@@ -26,7 +25,7 @@ from pulsar_meta.jobs.rebuild.evidence import Certainty, DataClues, Rebuilt, Reb
 from pulsar_meta.jobs.rebuild.groups import Group, group_ledgers
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
 from pulsar_meta.jobs.rebuild.names import Names
-from pulsar_meta.jobs.rebuild.scan import Scanned
+from pulsar_meta.jobs.rebuild.scan import ScanResult
 from pulsar_meta.jobs.rebuild.system_topics import SYSTEM_TOPICS
 from pulsar_meta.jobs.rebuild.transactions import MAX_LOCAL_TXN_ID, LogClues, highest_ids, log_topic
 from pulsar_meta.jobs.topics.topic import Position
@@ -36,26 +35,25 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 def record_of(
     ledgers: Iterable[FoundLedger], old: ManagedLedgerInfo | None, properties: Mapping[str, str]
 ) -> tuple[ManagedLedgerInfo, list[int]]:
-    """Return the record of a topic's managed ledger, and the ledgers that stay deleted."""
+    """Make the record of a topic's managed ledger. Returns it and the ledgers that stay deleted."""
     record = ManagedLedgerInfo()
-    found = {one.ledger_id: one for one in ledgers}
+    on_disk = {ledger.ledger_id: ledger for ledger in ledgers}
     newest = -1
     for before in old.ledgerInfo if old is not None else ():
         newest = max(newest, before.ledgerId)
-        here = found.get(before.ledgerId)
+        here = on_disk.get(before.ledgerId)
         if here is not None or before.offloadContext.complete:
             kept = record.ledgerInfo.add()
             kept.CopyFrom(before)
             if here is not None and not (before.timestamp and before.entries):
                 kept.entries, kept.size = here.last_entry + 1, here.length or 0
-    known = {one.ledgerId for one in record.ledgerInfo}
-    deleted = [one for one in sorted(found) if one not in known and one < newest]
-    for one in sorted(found):
-        if one > newest:
-            record.ledgerInfo.add(
-                ledgerId=one, entries=found[one].last_entry + 1, size=found[one].length or 0
-            )
-    if old is not None and old.HasField("terminatedPosition") and max(found, default=-1) <= newest:
+    known = {info.ledgerId for info in record.ledgerInfo}
+    deleted = [ledger_id for ledger_id in sorted(on_disk) if ledger_id not in known and ledger_id < newest]
+    for ledger_id, ledger in sorted(on_disk.items()):
+        if ledger_id > newest:
+            entries, size = ledger.last_entry + 1, ledger.length or 0
+            record.ledgerInfo.add(ledgerId=ledger_id, entries=entries, size=size)
+    if old is not None and old.HasField("terminatedPosition") and max(on_disk, default=-1) <= newest:
         record.terminatedPosition.CopyFrom(old.terminatedPosition)
     _set_properties(record, old, properties)
     return record, deleted
@@ -64,7 +62,7 @@ def record_of(
 def _set_properties(
     record: ManagedLedgerInfo, old: ManagedLedgerInfo | None, properties: Mapping[str, str]
 ) -> None:
-    values = {one.key: one.value for one in old.properties} if old is not None else {}
+    values = {pair.key: pair.value for pair in old.properties} if old is not None else {}
     for key, value in properties.items():
         before = values.get(key, "")
         if key == MAX_LOCAL_TXN_ID and before.isdigit() and int(before) > int(value):
@@ -74,22 +72,23 @@ def _set_properties(
         record.properties.add(key=key, value=value)
 
 
-# Where topics are whose names nothing says, each by its first ledger.
+# The tenant and namespace of topics without a known name; each is called after its first ledger.
 LOST_TENANT: Final = "lost-found"
 LOST_NAMESPACE: Final = "ledgers"
-NAMELESS: Final = "nothing on the disks says its name"
-# Messages that are shown of a topic without a name, and bytes of each.
+NAMELESS: Final = "its name is not on the disks"
+# The number of messages to show of a topic without a name, and the number of bytes of each.
 PAYLOADS: Final = 3
 PAYLOAD_BYTES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A topic: its ledgers in order, its name (in lost+found where nothing says one), and why.
+    """A topic: its name (in lost+found if unknown), its ledgers in order, and the evidence.
 
-    `mentions` are cursors' and compacted ledgers that name its data; `properties` are those of its managed
-    ledger; `clues` what the messages of its data ledgers say. Of a system topic the ledgers `compacted_away`
-    stay out of its record: a broker that loads it deletes them, whatever the retention, under its own reader.
+    `mentions` are the cursor ledgers and compacted ledgers that refer to its data, `clues` those in its data
+    ledgers, and `properties` those of its managed ledger. The ledgers `compacted_away` of a system topic are
+    left out of its record, because a broker that loads it deletes them regardless of retention, while its own
+    reader still needs them.
     """
 
     name: TopicName
@@ -102,22 +101,22 @@ class FoundTopic:
     compacted_away: frozenset[int] = frozenset()
 
     def rebuilt(self, found: Mapping[int, FoundLedger], old: ManagedLedgerInfo | None = None) -> Rebuilt:
-        """Return its record; `old` is what an older store had. Ledgers that are refused are left out."""
-        mine = [one for one in self.ledgers if one not in self.compacted_away]
-        kept = [found[one] for one in mine if found[one].refused is None]
+        """Make its record. `old` is the record in an older store. Refused ledgers are left out."""
+        wanted = [found[ledger_id] for ledger_id in self.ledgers if ledger_id not in self.compacted_away]
+        kept = [ledger for ledger in wanted if ledger.refused is None]
         facts: RebuiltFacts = {"topic": str(self.name), "ledgers": list(self.ledgers), **_sums(self.clues)}
-        if mine and not kept and old is None:
+        if wanted and not kept and old is None:
             evidence = ("all its ledgers are refused", *self.evidence)
             return Rebuilt(self.name.path, "refused", evidence, None, facts)
         record, deleted = record_of(kept, old, self.properties)
-        facts["ledgers"] = [one.ledgerId for one in record.ledgerInfo]
+        facts["ledgers"] = [info.ledgerId for info in record.ledgerInfo]
         evidence = (*self.evidence, *_deleted(deleted), *_compacted_away(self.compacted_away))
         return Rebuilt(self.name.path, self.certainty, evidence, record.SerializeToString(), facts)
 
 
-def found_topics(scanned: Scanned, names: Names) -> list[FoundTopic]:
-    """Return the topics of data, logs and compacted ledgers, each name once."""
-    data = scanned.said(DataClues)
+def found_topics(scanned: ScanResult, names: Names) -> list[FoundTopic]:
+    """Find the topics of all data ledgers, logs and compacted ledgers. Each name occurs once."""
+    data = scanned.clues_of(DataClues)
     known = {at: str(named.topic) for at, named in names.items() if at in data}
     groups = group_ledgers(data, scanned.mentions(), known, scanned.torn)
     topics = {topic.name: topic for topic in (_of_group(group, data, names) for group in groups)}
@@ -129,9 +128,9 @@ def found_topics(scanned: Scanned, names: Names) -> list[FoundTopic]:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The newest compacted ledger of a topic, and up to where it goes.
+    """The newest compacted ledger of a topic, and the last position it covers.
 
-    `pointed`: a cursor's ledger points to it.
+    `pointed` is True if a cursor ledger points to it.
     """
 
     ledger_id: int
@@ -139,20 +138,20 @@ class Compaction:
     pointed: bool
 
 
-def compaction(scanned: Scanned, mentions: Iterable[int]) -> Compaction | None:
-    """Return the compacted data of a topic, which is one of the ledgers that name its data; None without."""
-    compacted = scanned.said(CompactedClues)
-    mine = [compacted[one] for one in mentions if one in compacted and one in scanned.kept]
-    newest = max(mine, key=lambda one: one.ledger_id, default=None)
+def compaction(scanned: ScanResult, mentions: Iterable[int]) -> Compaction | None:
+    """Find the newest compacted ledger among those that refer to a topic's data; None if there is none."""
+    compacted = scanned.clues_of(CompactedClues)
+    ids = [ledger_id for ledger_id in mentions if ledger_id in compacted and ledger_id in scanned.kept]
+    newest = compacted[max(ids)] if ids else None
     if newest is None or newest.last is None:
         return None
-    cursors = scanned.said(CursorClues).values()
-    pointers = [one.last for one in cursors if one.compacted == newest.ledger_id and one.last is not None]
+    cursors = scanned.clues_of(CursorClues).values()
+    pointers = [clues.last for clues in cursors if clues.compacted == newest.ledger_id and clues.last]
     return Compaction(newest.ledger_id, max([newest.last, *pointers]), bool(pointers))
 
 
 class MessageSums(TypedDict):
-    """How many messages, and the times of the first and the last one in milliseconds."""
+    """The number of messages, and the times of the first and the last one in milliseconds."""
 
     messages: int
     first_time: int | None
@@ -168,7 +167,7 @@ class FirstPayload(TypedDict):
 
 
 class UnnamedTopic(MessageSums):
-    """Ledgers of a topic whose name nothing says; `topic` is to be filled in."""
+    """The ledgers of a topic without a known name; the operator fills in `topic`."""
 
     ledger_id: int
     topic: None
@@ -179,7 +178,7 @@ class UnnamedTopic(MessageSums):
 
 
 def unnamed(source: EntrySource, topics: Iterable[FoundTopic]) -> Iterator[UnnamedTopic]:
-    """Yield each topic with data and without a name, as a line of a file of names to be filled in."""
+    """Yield each topic that has data but no name, as a line of a file of names."""
     for topic in topics:
         if topic.certainty == "lost+found" and topic.clues:
             yield {
@@ -194,54 +193,51 @@ def unnamed(source: EntrySource, topics: Iterable[FoundTopic]) -> Iterator[Unnam
 
 
 def lost_name(ledger_id: int) -> TopicName:
-    """Return the name that a topic has in lost+found."""
+    """Make the name of a topic in lost+found."""
     return TopicName(LOST_TENANT, LOST_NAMESPACE, f"ledger-{ledger_id}")
 
 
 def _of_group(group: Group, data: Mapping[int, DataClues], names: Names) -> FoundTopic:
-    named = next((names[one] for one in group.ledgers if one in names), None)
-    clues = tuple(data[one] for one in group.ledgers)
+    named = next((names[ledger_id] for ledger_id in group.ledgers if ledger_id in names), None)
+    clues = tuple(data[ledger_id] for ledger_id in group.ledgers)
     evidence = (NAMELESS if named is None else named.why, *group.evidence)
-    if named is None:
-        name, certainty = lost_name(group.ledgers[0]), _lost()
-    else:
-        name = named.topic
+    name = lost_name(group.ledgers[0]) if named is None else named.topic
+    certainty: Certainty = "lost+found"
+    if named is not None:
         certainty = "certain" if group.certain and named.sure else "likely"
     return FoundTopic(name, certainty, group.ledgers, evidence, group.mentions, clues)
 
 
-def _without_compacted(topic: FoundTopic, scanned: Scanned) -> FoundTopic:
-    """Return a topic, a system topic without the ledgers whose entries are all in its compacted data."""
-    found = compaction(scanned, topic.mentions) if topic.name.local in SYSTEM_TOPICS else None
-    if found is None:
+def _without_compacted(topic: FoundTopic, scanned: ScanResult) -> FoundTopic:
+    """Leave the ledgers out of a system topic whose entries are all in its compacted data."""
+    newest = compaction(scanned, topic.mentions) if topic.name.local in SYSTEM_TOPICS else None
+    if newest is None:
         return topic
-    ends = {one: Position(one, scanned.found[one].last_entry) for one in topic.ledgers}
-    return replace(topic, compacted_away=frozenset(one for one, end in ends.items() if end <= found.horizon))
+    ends = [Position(ledger_id, scanned.ledgers[ledger_id].last_entry) for ledger_id in topic.ledgers]
+    return replace(topic, compacted_away=frozenset(end.ledger_id for end in ends if end <= newest.horizon))
 
 
-def _lost() -> Certainty:
-    return "lost+found"
-
-
-def _logs(scanned: Scanned, names: Names) -> Iterator[FoundTopic]:
+def _logs(scanned: ScanResult, names: Names) -> Iterator[FoundTopic]:
     """Yield the logs of coordinators and of pending acknowledgments.
 
-    Of a coordinator that messages name and that has no log on the disks only the property is left.
+    If the log of a coordinator is on no disk but messages contain its transactions, only the property is
+    rebuilt.
     """
-    logs, data = scanned.said(LogClues), scanned.said(DataClues)
+    logs, data = scanned.clues_of(LogClues), scanned.clues_of(DataClues)
     highest = highest_ids(
-        [one.highest for one in logs.values()] + [one.highest_txns for one in data.values()]
+        [log.highest for log in logs.values()] + [clues.highest_txns for clues in data.values()]
     )
-    of: dict[TopicName, list[int]] = defaultdict(list)
+    ledgers_by_topic: dict[TopicName, list[int]] = defaultdict(list)
     for ledger_id in logs:
-        of[names[ledger_id].topic if ledger_id in names else lost_name(ledger_id)].append(ledger_id)
-    counted = {log_topic(number): str(least) for number, least in highest.items()}
-    for name in dict.fromkeys((*of, *counted)):
-        ledgers = tuple(of.get(name, ()))
-        lost = any(one not in names for one in ledgers)
-        properties = {MAX_LOCAL_TXN_ID: counted[name]} if name in counted else {}
+        topic = names[ledger_id].topic if ledger_id in names else lost_name(ledger_id)
+        ledgers_by_topic[topic].append(ledger_id)
+    highest_by_topic = {log_topic(number): str(least) for number, least in highest.items()}
+    for name in dict.fromkeys((*ledgers_by_topic, *highest_by_topic)):
+        ledgers = tuple(ledgers_by_topic.get(name, ()))
+        lost = any(ledger_id not in names for ledger_id in ledgers)
+        properties = {MAX_LOCAL_TXN_ID: highest_by_topic[name]} if name in highest_by_topic else {}
         why = names[ledgers[0]].why if ledgers and not lost else NAMELESS
-        evidence = [why] if ledgers else ["messages on the disks name its coordinator"]
+        evidence = [why] if ledgers else ["messages on the disks contain transactions of its coordinator"]
         if properties:
             evidence.append(f"the highest transaction on the disks is {properties[MAX_LOCAL_TXN_ID]}")
         certainty: Certainty = "lost+found" if lost else "certain" if ledgers else "likely"
@@ -249,11 +245,11 @@ def _logs(scanned: Scanned, names: Names) -> Iterator[FoundTopic]:
 
 
 def _compacted_only(
-    scanned: Scanned, names: Names, topics: Mapping[TopicName, FoundTopic]
+    scanned: ScanResult, names: Names, topics: Mapping[TopicName, FoundTopic]
 ) -> Iterator[FoundTopic]:
     """Yield the topics of compacted ledgers whose data is all gone."""
-    mentioned = {one for topic in topics.values() for one in topic.mentions}
-    for ledger_id in scanned.said(CompactedClues):
+    mentioned = {ledger_id for topic in topics.values() for ledger_id in topic.mentions}
+    for ledger_id in scanned.clues_of(CompactedClues):
         if ledger_id not in mentioned:
             named = names.get(ledger_id)
             name = lost_name(ledger_id) if named is None else named.topic
@@ -262,27 +258,27 @@ def _compacted_only(
             yield FoundTopic(name, "lost+found" if named is None else "likely", (), evidence, (ledger_id,))
 
 
-def _together(one: FoundTopic, other: FoundTopic) -> FoundTopic:
+def _together(topic: FoundTopic, other: FoundTopic) -> FoundTopic:
     return replace(
-        one,
-        ledgers=tuple(sorted({*one.ledgers, *other.ledgers})),
-        evidence=(*one.evidence, *other.evidence),
-        mentions=(*one.mentions, *other.mentions),
-        clues=(*one.clues, *other.clues),
-        properties={**one.properties, **other.properties},
+        topic,
+        ledgers=tuple(sorted({*topic.ledgers, *other.ledgers})),
+        evidence=(*topic.evidence, *other.evidence),
+        mentions=(*topic.mentions, *other.mentions),
+        clues=(*topic.clues, *other.clues),
+        properties={**topic.properties, **other.properties},
     )
 
 
 def _deleted(ledgers: Sequence[int]) -> Iterator[str]:
     if ledgers:
         named = ", ".join(map(str, ledgers))
-        yield f"ledgers {named} are on the disks, and had been deleted from it when the old store was taken"
+        yield f"ledgers {named} are on the disks, but had been deleted when the old store was copied"
 
 
 def _compacted_away(ledgers: Iterable[int]) -> Iterator[str]:
     named = ", ".join(map(str, sorted(ledgers)))
     if named:
-        yield f"ledgers {named} stay out: all of them is in its compacted data"
+        yield f"ledgers {named} are left out, because all their entries are in its compacted data"
 
 
 def _sums(clues: Sequence[DataClues]) -> MessageSums:
@@ -296,7 +292,7 @@ def _sums(clues: Sequence[DataClues]) -> MessageSums:
 
 
 def _payloads(source: EntrySource, ledgers: Iterable[int]) -> Iterator[FirstPayload]:
-    """Yield the beginning of the first message of each ledger that can be opened."""
+    """Yield the beginning of the first message of each ledger that can be read."""
     for ledger_id in ledgers:
         try:
             frame = decode_frame(decode_bookie_entry(source.read(ledger_id, 0).data).data, verify=False)

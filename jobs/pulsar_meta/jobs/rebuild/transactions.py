@@ -1,9 +1,9 @@
-"""What a broker needs so that transactions go on: coordinators' logs, and logs of pending acknowledgments.
+"""What brokers need to continue transactions: coordinators' logs and logs of pending acknowledgments.
 
-A coordinator counts on from the property `max_local_txn_id` of its log; an id that comes again would be taken
-for a transaction that may have been aborted. So the highest id counts that a log, a message or an
-acknowledgment on the disks has. Records of a coordinator's log name the topics and subscriptions of each
-transaction: a ledger with messages of a transaction is one of these topics.
+A coordinator continues after the property `max_local_txn_id` of its log. If an id were used twice, the new
+transaction could be taken for an old one that was aborted. So the counter must exceed the highest id in any
+log, message or acknowledgment on the disks. A coordinator's log also names the topics and subscriptions of
+each transaction, and a ledger with messages of a transaction belongs to one of these topics.
 
 Sources: apache/pulsar MLTransactionLogImpl.java, MLTransactionSequenceIdGenerator.java,
 MLPendingAckStore.java, SystemTopicNames.java, TransactionMetadataStoreService.java.
@@ -34,16 +34,16 @@ MAX_LOCAL_TXN_ID: Final = "max_local_txn_id"
 LOG_CURSOR: Final = "transaction.subscription"
 
 Subscriber = tuple[str, str]
-One = TypeVar("One")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class LogClues:
-    """What a log of transactions says.
+    """The clues in a transaction log ledger.
 
-    `highest` is the highest id by coordinator; `topics` and `subscribers` (topic, subscription) are those of
-    each transaction whose beginning is here; `txns` are all that it has, `named` the data ledgers that
-    pending acknowledgments name.
+    `highest` is the highest id per coordinator, and `txns` are all transactions in it. `topics` and
+    `subscribers` (topic, subscription) are those of each transaction whose first record is in this ledger.
+    `named` are the data ledgers that pending acknowledgments refer to.
     """
 
     ledger_id: int
@@ -56,12 +56,12 @@ class LogClues:
 
     @property
     def coordinator(self) -> int | None:
-        """Whose log it is; None where it has records of several."""
+        """The coordinator that wrote the log; None if its records come from several."""
         return next(iter(self.highest)) if len(self.highest) == 1 else None
 
 
 def log_clues(source: EntrySource, ledger_id: int, kind: LogKind, digest: DigestType | None) -> LogClues:
-    """Return what a ledger of a log says; entries that cannot be read are passed over."""
+    """Collect the clues in a ledger of a transaction log. Unreadable entries are skipped."""
     highest: dict[int, int] = {}
     named: set[int] = set()
     txns: set[TxnId] = set()
@@ -73,59 +73,61 @@ def log_clues(source: EntrySource, ledger_id: int, kind: LogKind, digest: Digest
         most = max(txn.least, record.max_local_txn_id if isinstance(record, TransactionMetadataEntry) else 0)
         highest[txn.most] = max(most, highest.get(txn.most, -1))
         if isinstance(record, PendingAckMetadataEntry):
-            named |= {one.ledgerId for one in record.pending_ack_metadata}
+            named |= {item.ledgerId for item in record.pending_ack_metadata}
         elif record.metadata_op == TransactionMetadataEntry.NEW:
             topics[txn], subscribers[txn] = set(), set()
         elif txn in topics:
             topics[txn] |= set(record.partitions)
-            subscribers[txn] |= {(one.topic, one.subscription) for one in record.subscriptions}
+            subscribers[txn] |= {(item.topic, item.subscription) for item in record.subscriptions}
     return LogClues(
         ledger_id,
         kind,
         highest,
         frozenset(txns),
-        tuple((txn, tuple(sorted(found))) for txn, found in topics.items()),
-        tuple((txn, tuple(sorted(found))) for txn, found in subscribers.items()),
+        tuple((txn, tuple(sorted(names))) for txn, names in topics.items()),
+        tuple((txn, tuple(sorted(names))) for txn, names in subscribers.items()),
         frozenset(named),
     )
 
 
 def log_topic(coordinator: int) -> TopicName:
-    """Return the name of a coordinator's log."""
+    """Name the topic of a coordinator's log."""
     return TopicName("pulsar", "system", f"__transaction_log_{coordinator}")
 
 
-def highest_ids(found: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """Return the highest id of a transaction by coordinator."""
+def highest_ids(mappings: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Merge the highest transaction ids per coordinator."""
     highest: dict[int, int] = {}
-    for one in found:
-        for coordinator, least in one.items():
+    for mapping in mappings:
+        for coordinator, least in mapping.items():
             highest[coordinator] = max(least, highest.get(coordinator, -1))
     return highest
 
 
 def topics_by_transactions(logs: Iterable[LogClues], txns: Mapping[int, Set[TxnId]]) -> dict[int, TopicName]:
-    """Return the topic of each ledger that alone was in all the transactions of its messages.
+    """Find the topic of each ledger: the only one in all transactions of the ledger's messages.
 
-    `txns` has the transactions of messages by ledger.
+    `txns` has the transactions of each ledger's messages. Ledgers for which several topics remain are
+    omitted.
     """
     known = _joined(logs, lambda log: log.topics)
     return {
         ledger_id: name
-        for ledger_id, mine in txns.items()
-        if (one := _only(known, mine)) is not None and (name := _name(one)) is not None
+        for ledger_id, ledger_txns in txns.items()
+        if (topic := _only(known, ledger_txns)) is not None and (name := _name(topic)) is not None
     }
 
 
 def subscribers_by_transactions(
     logs: Iterable[LogClues], txns: Mapping[int, Set[TxnId]]
 ) -> dict[int, tuple[TopicName, str]]:
-    """Return (topic, subscription) of each log of pending acknowledgments, as `topics_by_transactions`."""
+    """Find (topic, subscription) of each log of pending acknowledgments, like `topics_by_transactions`."""
     known = _joined(logs, lambda log: log.subscribers)
     return {
-        ledger_id: (name, one[1])
-        for ledger_id, mine in txns.items()
-        if (one := _only(known, mine)) is not None and (name := _name(one[0])) is not None
+        ledger_id: (name, subscriber[1])
+        for ledger_id, ledger_txns in txns.items()
+        if (subscriber := _only(known, ledger_txns)) is not None
+        and (name := _name(subscriber[0])) is not None
     }
 
 
@@ -141,17 +143,17 @@ def _records(
 
 
 def _joined(
-    logs: Iterable[LogClues], of: Callable[[LogClues], Iterable[tuple[TxnId, tuple[One, ...]]]]
-) -> dict[TxnId, set[One]]:
-    known: dict[TxnId, set[One]] = defaultdict(set)
+    logs: Iterable[LogClues], of: Callable[[LogClues], Iterable[tuple[TxnId, tuple[Item, ...]]]]
+) -> dict[TxnId, set[Item]]:
+    items_by_txn: dict[TxnId, set[Item]] = defaultdict(set)
     for log in logs:
-        for txn, found in of(log):
-            known[txn] |= set(found)
-    return known
+        for txn, items in of(log):
+            items_by_txn[txn] |= set(items)
+    return items_by_txn
 
 
-def _only(known: Mapping[TxnId, Set[One]], txns: Set[TxnId]) -> One | None:
-    """Return what all the known ones of some transactions have in common; None where it is not one."""
+def _only(known: Mapping[TxnId, Set[Item]], txns: Set[TxnId]) -> Item | None:
+    """The only item that all known transactions share; None if there is no such item or more than one."""
     sets = [set(known[txn]) for txn in txns if txn in known]
     common = set.intersection(*sets) if sets else set()
     return common.pop() if len(common) == 1 else None

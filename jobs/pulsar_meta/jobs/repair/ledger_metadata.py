@@ -36,7 +36,7 @@ from pulsar_meta.codecs.names import (
     ledger_path,
 )
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, found_ledger
+from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, ledger_on_disks
 from pulsar_meta.jobs.rebuild.striping import Quorum
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
@@ -178,7 +178,7 @@ class _Maker:
             return None
         usual = [] if pattern is None else [Quorum(pattern.ensembleSize, pattern.quorumSize)]
         password = b"" if pattern is None else pattern.password
-        return found_ledger(self.disks, named.owner.ledger_id, self.report, password=password, usual=usual)
+        return ledger_on_disks(self.disks, named.owner.ledger_id, self.report, password=password, usual=usual)
 
     def _drawn(self, pattern: LedgerMetadataFormat | None, found: FoundLedger | None) -> LedgerMetadataFormat:
         """Return quorums, bookies, digest and password."""
