@@ -130,8 +130,12 @@ def repair_commands(
         undo, start = f"undo-repair-{number}", "/managed-ledgers/"
         tenant, namespace, local = topic.name.split("/", 2)
         record = f"{start}{tenant}/{namespace}/persistent/{quote_plus(local)}"
-        damage = [("rm", record), ("rm", ledger_path(topic.ledgers[0]))]
-        repairs = [("topic-record", topic.name), ("ledger-metadata", topic.name)]
+        confirm = ("--confirm", f"persistent://{topic.name}")
+        damage: list[tuple[str, ...]] = [
+            ("rm", record, *confirm),
+            ("rm", ledger_path(topic.ledgers[0]), *confirm),
+        ]
+        repairs: list[tuple[str, ...]] = [("topic-record", topic.name), ("ledger-metadata", topic.name)]
         for cursor in topic.cursors[:1]:
             damage.append(("put", f"{record}/{quote_plus(cursor)}", "--raw", "--file", "garbage"))
             repairs.append(("cursor", topic.name, cursor))

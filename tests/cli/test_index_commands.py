@@ -165,7 +165,8 @@ def test_a_partitioned_topic_has_the_ledgers_of_its_partitions(run: Run) -> None
 
 def test_a_missing_partition_is_an_error_and_the_others_are_shown(run: Run) -> None:
     removed = "/managed-ledgers/public/default/persistent/parted-partition-0"
-    assert run("rm", removed, "--yes").returncode == 0
+    name = "persistent://public/default/parted-partition-0"
+    assert run("rm", removed, "--yes", "--confirm", name).returncode == 0
     for words in (["properties", "parted"], ["tree", "topic", "parted"], ["get", "topic", "parted"]):
         done = run(*words, "-o", "ndjson")
         faults = [line for line in done.stderr.splitlines() if '"error"' in line]

@@ -81,6 +81,23 @@ def test_giving_up_entries_needs_confirm(store: str, tmp_path: Path) -> None:
     assert (code, "does not list ledger 25" in messages) == (3, True)
 
 
+def test_rm_of_a_listed_ledger_needs_confirm(store: str, tmp_path: Path) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        done = as_text(
+            pulsar_meta_here("rm", "ledger", "25", *words, "--store", store, env=environment(tmp_path))
+        )
+        return done.returncode, done.stderr
+
+    name = "persistent://public/default/plain"
+    code, messages = run("--dry-run")
+    assert (code, f"ledger 25 is data of {name}: 50 entries become unreachable" in messages) == (0, True)
+    for more in ((), ("--confirm", "plain")):
+        code, messages = run("--yes", *more)
+        assert (code, f"--confirm {name}" in messages) == (2, True)
+    assert run("--yes", "--confirm", name)[0] == 0
+    assert run("--dry-run")[0] == 3
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -179,6 +196,12 @@ def test_compressed_and_corrupt_records_have_repair_commands(store: str, tmp_pat
     assert {finding["code"] for finding in before} == {"record-unreadable", "record-undecodable"}
     assert {shlex.split(finding["repair"])[1] for finding in before} == {"compress-cursors", "rm"}
     for finding in before:
-        done = as_text(pulsar_meta_here(*shlex.split(finding["repair"])[1:], "--yes", env=env))
+        words = (*shlex.split(finding["repair"])[1:], "--yes")
+        done = as_text(pulsar_meta_here(*words, env=env))
+        if "rm" in words:
+            assert (done.returncode, "all versions of its schema are lost" in done.stderr) == (2, True)
+            done = as_text(
+                pulsar_meta_here(*words, "--confirm", "persistent://public/default/strings", env=env)
+            )
         assert done.returncode == 0, (finding["repair"], done.stderr)
     assert check() == []

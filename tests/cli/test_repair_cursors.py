@@ -74,7 +74,8 @@ def test_skipping_a_backlog_needs_confirm(run: Run) -> None:
     before = run.value(CURSOR)
     code, out, messages = run(*words)
     assert (code, out, run.value(CURSOR)) == (2, "", before)
-    assert f"something is lost by this: --confirm {TOPIC} (--dry-run shows what)" in messages.splitlines()[-1]
+    assert "refusing to write because data becomes unreachable" in messages.splitlines()[-1]
+    assert f"add --confirm {TOPIC}" in messages.splitlines()[-1]
     assert run(*words, "--confirm", "acked")[0] == 2
     assert run(*words, "--confirm", TOPIC)[0] == 0
     assert run(*words[:4], "--earliest", "--latest")[0] == 2

@@ -23,6 +23,7 @@ from pulsar_meta.stores.snapshot import SnapshotStore
 from tests.cli.program import MAIN, environment, limited, pulsar_meta_here, wait_until
 
 ORDERS = "/managed-ledgers/public/default/persistent/orders"
+CONFIRM = ("--confirm", "persistent://public/default/orders")
 BUNDLE = "/namespace/public/default/0x00000000_0xffffffff"
 MIGRATION = "/pulsar/migration-coordinator/migration"
 
@@ -185,7 +186,7 @@ def test_topics_can_be_listed_on_stdin(place: Place) -> None:
 WRITES = {
     ("compress-cursors", "--compression", "none"): b"write 37 values?",
     ("compress-ledgers", "--compression", "none"): b"write 2 values?",
-    ("rm", f"{ORDERS}/batch-idx"): b"remove 1 value?",
+    ("rm", f"{ORDERS}/batch-idx", *CONFIRM): b"remove 1 value?",
     ("put", "/new/value", "--create", "--file", "VALUE"): b"create 1 value?",
     ("set-property", "orders", "18", "n=1"): b"write 1 value?",
     ("unset-property", "orders", "21", "b"): b"write 1 value?",
@@ -226,9 +227,10 @@ def test_a_question_is_asked_on_a_terminal(place: Place) -> None:
         env=place.env,
     )
     os.close(program_end)
-    os.write(our_end, b"y\n")
+    os.write(our_end, f"{CONFIRM[1]}\ny\n".encode())
     out, messages = child.communicate(timeout=60)
     os.close(our_end)
+    assert b"Data becomes unreachable" in messages
     assert (child.returncode, out[:1], b"remove 1 value?" in messages) == (0, b"1", True)
 
 
@@ -670,7 +672,7 @@ def test_an_untested_release_has_the_verdict_unknown(place: Place) -> None:
 def test_the_printed_undo_command_works(place: Place) -> None:
     before = place.values()
     del place.env["PULSAR_META_STORE"]
-    words = ("rm", f"{ORDERS}/batch-idx", "--yes", "--store", place.url)
+    words = ("rm", f"{ORDERS}/batch-idx", "--yes", *CONFIRM, "--store", place.url)
     line = place.run(*words).stdout.decode().splitlines()[-1]
     assert line.startswith("undo with: pulsar-meta undo ")
     typed = shlex.split(line.removeprefix("undo with: pulsar-meta "))
@@ -720,7 +722,7 @@ def test_an_undo_file_has_one_writer(place: Place) -> None:
 
 def test_a_plan_names_removals_and_creations(place: Place) -> None:
     size = len(place.store.read(f"{ORDERS}/batch-idx").value)
-    rm = ("rm", f"{ORDERS}/batch-idx")
+    rm = ("rm", f"{ORDERS}/batch-idx", *CONFIRM)
     assert b"remove" in place.run(*rm, "--dry-run", "-o", "table").stdout.split()
     assert json.loads(place.run(*rm, "--dry-run").stdout.splitlines()[1])["effect"] == "remove"
     done = place.run(*rm, "--yes").stdout.decode()
@@ -741,7 +743,7 @@ def test_a_hostile_file_is_a_one_line_error(place: Place, name: str, text: str) 
 
 
 def test_hostile_undo_records_are_refused(place: Place) -> None:
-    undo_file = Path(place.json("rm", f"{ORDERS}/batch-idx", "--yes")["undo_file"])
+    undo_file = Path(place.json("rm", f"{ORDERS}/batch-idx", "--yes", *CONFIRM)["undo_file"])
     header, record, *_ = undo_file.read_text().splitlines()
     for more in ("[" * 100_000, record.replace('"version":', '"version":1e999,"v":'), '{"sent":[1,2,3]}'):
         path = place.root / "forged"

@@ -184,7 +184,8 @@ def test_checks_find_no_fault(run: Run, truth: Truth) -> None:
 
 def test_a_fault_names_its_segment(run: Run, tmp_path: Path) -> None:
     path = "/ledgers/00/0000/L0035"
-    assert run("rm", path, "--yes", "--version", str(version_of(run, path))).returncode == 0
+    confirm = ("--confirm", "segment://public/default/merged/0000-7fff-0")
+    assert run("rm", path, "--yes", *confirm, "--version", str(version_of(run, path))).returncode == 0
     done = run("verify-entries", "public/default/merged", "-o", "ndjson")
     (fault,) = lines(done)
     assert done.returncode == 1
@@ -259,7 +260,8 @@ def test_whois_names_the_scalable_topic(run: Run) -> None:
 
 def test_a_finding_names_the_scalable_topic(run: Run) -> None:
     path = "/managed-ledgers/public/default/segment/moved/0000-7fff-2"
-    assert run("rm", path, "--yes", "--version", str(version_of(run, path))).returncode == 0
+    confirm = ("--confirm", "segment://public/default/moved/0000-7fff-2")
+    assert run("rm", path, "--yes", *confirm, "--version", str(version_of(run, path))).returncode == 0
     findings = lines(run("check", "moved", "-o", "ndjson"))
     assert "segment-without-managed-ledger" in [finding["code"] for finding in findings]
     assert {finding["scalable_topic"] for finding in findings} == {"topic://public/default/moved"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +28,7 @@ Confirm = Annotated[
         "--confirm",
         metavar="TOPIC",
         rich_help_panel=SAFETY,
-        help="The topic's full name, written out: asked for where something is lost.",
+        help="The full name of the topic that loses data. Needed only if data becomes unreachable.",
     ),
 ]
 
@@ -68,8 +69,8 @@ def carry_out(
         shell.say(text)
     for text in repair.losses:
         shell.warn(text)
-    if repair.confirm is not None and not writing.dry_run and any(map(_writes, repair.decided)):
-        _have_confirmed(repair.confirm, confirm)
+    if any(map(_writes, repair.decided)):
+        confirm_losses(repair.confirm, confirm, writing)
     write(shell, store, repair.rewrite(), writing)
 
 
@@ -77,10 +78,19 @@ def _writes(one: Decided) -> bool:
     return one[1].action == "rewrite"
 
 
-def _have_confirmed(wanted: str, given: str | None) -> None:
+def confirm_losses(wanted: str | None, given: str | None, writing: WriteOptions) -> None:
+    """Ask for the name of what is lost, unless `given` is that name; a dry run asks nothing.
+
+    `wanted` is None if nothing is lost. Raises UsageError if the names differ, or if stdin is not a terminal.
+    """
+    if wanted is None or writing.dry_run:
+        return
     if given is None and sys.stdin is not None and sys.stdin.isatty():
         with asking():
-            given = typer.prompt(f"This cannot be made good again. To go on write {wanted}", err=True)
+            given = typer.prompt(f"Data becomes unreachable. To go on, type {wanted}", err=True)
     if given != wanted:
-        said = "" if given is None else f", not {given}"
-        raise UsageError(f"something is lost by this: --confirm {wanted}{said} (--dry-run shows what)")
+        typed = "" if given is None else f" ({given} is not the name)"
+        raise UsageError(
+            f"refusing to write because data becomes unreachable{typed}: preview it with --dry-run, then add"
+            f" --confirm {shlex.quote(wanted)}"
+        )

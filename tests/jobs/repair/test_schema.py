@@ -78,7 +78,22 @@ def test_the_record_is_removed_if_no_version_is_left(patient: Patient, disk: Ent
     patient.take_back()
     repair = repair_schema(patient.store, disk, STRINGS)
     assert repair.confirm == str(STRINGS)
-    assert "repair ledger-metadata" in repair.losses[0]
+    version = f"version 0 (ledger {only.position.ledgerId})"
+    assert repair.losses == (
+        f"{version} becomes unreachable: messages of version 0 can't be decoded by it",
+        f"{version} has its entry still: repair ledger-metadata {only.position.ledgerId} brings it back",
+    )
+
+
+def test_removing_a_version_needs_confirmation_even_if_no_entries_were_given(
+    patient: Patient, several: list[int]
+) -> None:
+    del patient.store.values[ledger_path(several[1])]
+    repair = repair_schema(patient.store, None, STRINGS)
+    assert repair.confirm == str(STRINGS)
+    assert [text.split(":")[0] for text in repair.losses] == [
+        f"version 1 (ledger {several[1]}) becomes unreachable"
+    ]
 
 
 def test_a_version_is_restored_from_another_ledger_with_its_schema(

@@ -17,6 +17,7 @@ from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.repair.topic_record import repair_topic_record
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from pulsar_meta.stores.memory import MemoryStore
 from tests.damage import GARBAGE, NOWHERE
 from tests.jobs.repair.conftest import Patient
 
@@ -111,6 +112,62 @@ def test_the_count_of_an_open_ledger_in_the_middle_needs_entries(
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
         patient.apply(repaired(patient, source=source))
     assert counts(patient) == before
+
+
+def test_a_ledger_that_only_the_damaged_record_names_leaves_the_list_after_confirmation(
+    patient: Patient,
+) -> None:
+    info = decode_managed_ledger(patient.values()[PATH])
+    info.ledgerInfo.add(ledgerId=NOWHERE, entries=5, size=50, timestamp=1)
+    patient.put(PATH, info.SerializeToString() + GARBAGE)
+    repair = repaired(patient)
+    assert repair.confirm == str(PLAIN)
+    assert repair.losses == (
+        f"{PLAIN}: ledger {NOWHERE} with 5 entries leaves the list: only the damaged record names it",
+    )
+
+
+def test_a_ledger_without_an_owner_stays_in_a_damaged_list(patient: Patient) -> None:
+    before = counts(patient)
+    [ledger_id] = list(before)[1:2]
+    patient.change_metadata(ledger_id, lambda metadata: metadata.ClearField("customMetadata"))
+    patient.put(PATH, decode_managed_ledger(patient.values()[PATH]).SerializeToString() + GARBAGE)
+    repair = repaired(patient)
+    assert (repair.losses, repair.confirm) == ((), None)
+    patient.apply(repair)
+    assert counts(patient) == before
+
+
+def test_a_ledger_in_the_list_of_another_topic_stays_out(patient: Patient) -> None:
+    before = counts(patient)
+    ledger_id = list(before)[1]
+    mine, other = decode_managed_ledger(patient.values()[PATH]), TopicName.parse("orders").path
+    theirs = decode_managed_ledger(patient.values()[other])
+    theirs.ledgerInfo.append(mine.ledgerInfo.pop(1))
+    patient.put(PATH, mine.SerializeToString())
+    patient.put(other, theirs.SerializeToString())
+    repair = repaired(patient)
+    [text] = [text for text in repair.said if "stays out" in text]
+    assert text == f"ledger {ledger_id} stays out: it is in the list of {TopicName.parse('orders')}"
+    assert repair.decided[0][1].reason == "already"
+
+
+def test_a_ledger_of_another_cluster_stays_out_and_an_unreadable_one_needs_confirmation(
+    patient: Patient,
+) -> None:
+    info = decode_managed_ledger(patient.values()[PATH])
+    complete, ledger_id = info.SerializeToString(), info.ledgerInfo[1].ledgerId
+    del info.ledgerInfo[1]
+    patient.put(PATH, info.SerializeToString())
+    other = MemoryStore()
+    other.put(PATH, complete, -1)
+    repair = repair_topic_record(patient.store, None, PLAIN, lambda error: None, others=[other])
+    assert any(f"ledger {ledger_id} stays out" in text for text in repair.said)
+    assert repair.decided[0][1].reason == "already"
+    other.values[PATH] = other.values[PATH]._replace(value=GARBAGE)
+    repair = repair_topic_record(patient.store, None, PLAIN, lambda error: None, others=[other])
+    assert (repair.decided[0][1].action, repair.confirm) == ("rewrite", str(PLAIN))
+    assert "trimming in one deletes the other's data" in repair.losses[0]
 
 
 def test_a_topic_without_ledgers_is_not_found(patient: Patient) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.inputs import read_input
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
 from pulsar_meta.cli.repairing import Confirm, carry_out, open_to_repair, warned
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing
 from pulsar_meta.cli.shell import Shell
@@ -376,13 +376,17 @@ def repair_topic_record(
             "--older", help="Also ledgers before the first of the list: after a broker started it empty."
         ),
     ] = False,
+    confirm: Confirm = None,
+    other_stores: OtherStores = None,
 ) -> None:
     """Make the list of a topic's ledgers again, from the ledgers that say whose they are.
 
-    For a record that is gone, empty, cut or garbage, or that lacks a ledger. Ledgers that a broker made since
-    stay in the list. A broker that loads a topic without a record starts it empty and moves every
-    subscription to the new end: repair before. --entries says how many entries a ledger has that BookKeeper
-    has not closed.
+    Use it for a record that is gone, empty, truncated or corrupt, or that lacks a ledger. Ledgers that a
+    broker has created since then stay in the list. Repair the record before a broker runs: a broker that
+    loads a topic without a record starts it empty and moves every subscription to the new end. --entries
+    tells how many entries a ledger has that BookKeeper has not closed. Ledgers that another topic or another
+    cluster names stay out. It asks for the topic's name if other evidence says that a ledger isn't the
+    topic's.
 
     Examples:
       pulsar-meta repair topic-record orders --store zk://zk1:2181 --dry-run
@@ -394,5 +398,8 @@ def repair_topic_record(
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         name = TopicName.parse(topic)
-        repair = topic_record.repair_topic_record(opened, source, name, warned(shell), readers, older=older)
-        carry_out(shell, opened, repair, writing, source=source)
+        others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+        repair = topic_record.repair_topic_record(
+            opened, source, name, warned(shell), readers, older=older, others=others
+        )
+        carry_out(shell, opened, repair, writing, confirm, source)

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +16,9 @@ import typer
 from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.errors import Parts
 from pulsar_meta.cli.inputs import read_input
-from pulsar_meta.cli.options import AnyWhere, EntriesUrls, ShowPasswords, StoreUrl, Where
+from pulsar_meta.cli.options import AnyWhere, EntriesUrls, OtherStores, ShowPasswords, StoreUrl, Where
 from pulsar_meta.cli.render.tables import Detail, Format, View
+from pulsar_meta.cli.repairing import Confirm, confirm_losses
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.cli.values import emit_values
@@ -26,7 +28,8 @@ from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_sources import EntriesOnDemand
-from pulsar_meta.jobs.rewrite.rules import put_document_rule, put_rule, remove_rule
+from pulsar_meta.jobs.repair.losses import NOTHING, removal_losses
+from pulsar_meta.jobs.rewrite.rules import current, put_document_rule, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run import rewrite_one
 from pulsar_meta.jobs.values.places import one_path_of, path_of, paths_of, places_below, places_listed
 from pulsar_meta.jobs.values.store_tree import list_children, walk
@@ -251,16 +254,29 @@ def rm(
     writing: WriteOptions,
     store: StoreUrl = None,
     version: VersionOption = None,
+    confirm: Confirm = None,
+    other_stores: OtherStores = None,
 ) -> None:
-    """Remove one value; never what lies below it.
+    """Remove one value, but no values below it.
+
+    Removing the record of a topic, subscription, schema or ledger makes data unreachable. The command says
+    how much, and asks for the topic's full name (--confirm). For a ledger it reads every record that may
+    name it, also those of other clusters in the same BookKeeper.
 
     Examples:
       pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
+      pulsar-meta rm ledger 4711 --dry-run
     """
-    with open_for_writing(shell, store, writing) as opened:
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_for_writing(shell, store, writing))
+        others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
         path = one_path_of(opened, where)
-        rule = remove_rule(version, opened.children(path))
-        write(shell, opened, rewrite_one("rm", opened, path, rule), writing)
+        children = opened.children(path)
+        losses = NOTHING if children else removal_losses(opened, current(opened, path), others)
+        for text in losses.texts:
+            shell.warn(text)
+        confirm_losses(losses.confirm, confirm, writing)
+        write(shell, opened, rewrite_one("rm", opened, path, remove_rule(version, children)), writing)
 
 
 def _version(document: dict[str, object]) -> int | None:

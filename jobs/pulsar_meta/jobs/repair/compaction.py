@@ -29,6 +29,7 @@ from pulsar_meta.jobs.repair.repair import Repair, becoming, packed
 from pulsar_meta.jobs.rewrite.decision import keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.jobs.topics.completeness import completeness_of, missing_logs
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
 from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, read_topic, with_bookkeeper
 from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
@@ -80,6 +81,7 @@ def repair_compaction(
         unlooked["entries"] = "no --entries"
     said = [_said(name, found, pointer, there=there)]
     if drop:
+        there = there or (pointer is not None and _may_be_on_disks(store, source, pointer))
         return _dropped(topic, found, seen, readers, pointer, there=there, said=said)
     candidates = _candidates(store, source, topic, name, found)
     said += [one.text for one in candidates]
@@ -120,6 +122,21 @@ def _pointer(found: Diagnosis) -> int | None:
 def _may_be_compacted(facts: LedgerFacts) -> bool:
     """Return True if a ledger exists and was not created for something else."""
     return facts.metadata != "absent" and facts.role in ("", "other", "compacted")
+
+
+def _may_be_on_disks(store: Store, source: EntrySource | None, ledger_id: int) -> bool:
+    """Return True if the entries of a ledger without metadata may still be on bookies.
+
+    Then `repair ledger-metadata` can bring it back, as long as something names it.
+    """
+    if read_facts(store, [ledger_id])[ledger_id].metadata == "known":
+        return False
+    if source is None or not all(part.bookies is not None for part in source.parts):
+        # Live bookies answer only for ledgers that have metadata.
+        return True
+    complete = completeness_of(source)
+    hidden = bool(complete.every_gap) or next(missing_logs(source, ledger_id), None) is not None
+    return hidden or source.last_entry(ledger_id) is not None
 
 
 def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool) -> str:
@@ -259,7 +276,9 @@ def _dropped(
     _set_pointer(new, None)
     losses: tuple[str, ...] = ()
     if there:
-        losses = (f"what is only in ledger {pointer}, since it was trimmed, cannot be read any more",)
+        losses = (
+            f"entries that are only in ledger {pointer}, because they were trimmed, become unreachable",
+        )
     else:
         said.append("what was only in that ledger, since it was trimmed, is lost; compact the topic again")
     return Repair(

@@ -14,6 +14,7 @@ SchemaRegistryFormat.proto; tried on 4.0.7 and 4.2.4.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from pulsar_meta.jobs.check.topic_view import has_entry
 from pulsar_meta.jobs.repair.repair import Repair, becoming, removed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.completeness import completeness_of, missing_logs
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaLocator
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -70,16 +72,8 @@ def repair_schema(
             decided = becoming(seen, new.SerializeToString())
             return Repair("schema", (decided,), looked, unlooked, tuple(said))
     decided, more = _without(seen, new, name, chosen)
-    losses = _still_there(source, chosen)
-    return Repair(
-        "schema",
-        (decided,),
-        looked,
-        unlooked,
-        (*said, *more),
-        losses,
-        str(name) if losses else None,
-    )
+    losses = (*_given_up(chosen), *_still_there(source, chosen))
+    return Repair("schema", (decided,), looked, unlooked, (*said, *more), losses, str(name))
 
 
 def schema_of(file: bytes) -> bytes:
@@ -113,11 +107,15 @@ def _lost(store: Store, source: EntrySource | None, locator: SchemaLocator) -> d
 
 
 def _has_none(source: EntrySource | None, version: IndexEntry, facts: LedgerFacts) -> bool:
-    """Return whether every bookie that should have a version's entry was looked at, and none has it."""
+    """Return True if all bookies that should have a version's entry were read completely, and none has it."""
     if source is None or facts.metadata != "known":
         return False
-    whole = source.sees_open_ledgers or (source.bookies is not None and facts.bookies.all <= source.bookies)
-    return whole and not has_entry(source, version.position.ledgerId, version.position.entryId)
+    given = source.sees_open_ledgers or (source.bookies is not None and facts.bookies.all <= source.bookies)
+    if not given or has_entry(source, version.position.ledgerId, version.position.entryId):
+        return False
+    # A ledger directory that was not given, or a missing entry log, may have it.
+    hidden = next(missing_logs(source, version.position.ledgerId), None)
+    return hidden is None and not completeness_of(source).of(facts.bookies.all)
 
 
 def _chosen(
@@ -198,7 +196,7 @@ def _without(
     new.CopyFrom(locator)
     new.ClearField("index")
     new.index.extend(left)
-    said = [f"what was written with version {version} cannot be decoded by it" for version in lost]
+    said = []
     if before in lost:
         new.info.CopyFrom(newest)
         said.append(
@@ -206,6 +204,12 @@ def _without(
             f" lost one name: register the same again (pulsar-admin schemas upload {name} --filename FILE)"
         )
     return becoming(seen, new.SerializeToString()), tuple(said)
+
+
+def _given_up(lost: dict[int, IndexEntry]) -> Iterator[str]:
+    """Yield what can't be read any more once these versions are out of the record."""
+    for version, entry in lost.items():
+        yield f"{_named(entry)} becomes unreachable: messages of version {version} can't be decoded by it"
 
 
 def _still_there(source: EntrySource | None, lost: dict[int, IndexEntry]) -> tuple[str, ...]:

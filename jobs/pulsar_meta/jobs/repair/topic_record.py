@@ -12,7 +12,7 @@ Sources: apache/pulsar ManagedLedgerImpl (initialize, ledgerClosed), LedgerMetad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,7 @@ from typing import Final
 from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger, open_envelope
-from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
+from pulsar_meta.codecs.names import LEDGERS, MAX_LEDGER_ID, TopicName, ledger_of_path, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.repair.repair import ANY, Repair, becoming, length_to, packed, undecided
@@ -28,11 +28,14 @@ from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.completeness import completeness_of
+from pulsar_meta.jobs.topics.evidence import EvidenceReader, TopicLedgers, membership
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
-from pulsar_meta.jobs.topics.owners import owner_in_custom
+from pulsar_meta.jobs.topics.owners import owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.placement import with_end
 from pulsar_meta.jobs.topics.scope import held_partitions
-from pulsar_meta.jobs.topics.topic import Ledger, Report
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import Ledger, Report, ledgers_of, topic_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
@@ -56,27 +59,41 @@ def repair_topic_record(
     readers: Readers = ANY,
     *,
     older: bool = False,
+    others: Sequence[Store] = (),
 ) -> Repair:
-    """Return what gives a topic, or each of its partitions, its list again.
+    """Make the ledger list of a topic, or of each of its partitions, again.
 
-    `older`: with ledgers below the first of a list that can be read, which are either what a broker left
-    behind that started the topic empty, or what trimming let go of. `source` has the entries of ledgers that
-    BookKeeper has not closed. NotFoundError where no ledger says that it is the topic's, and its record names
-    none; metadata that is broken goes to `report`.
+    `older` adds ledgers below the first one of a list that can be read: either a broker started the topic
+    empty and left them out, or trimming removed them. `source` has the entries of ledgers that BookKeeper has
+    not closed. `others` are stores of other clusters in the same BookKeeper: ledgers that they name stay out,
+    as do those in the list of another topic. Raises NotFoundError if no ledger names the topic and its record
+    names none. Metadata that can't be read goes to `report`.
     """
     topics = held_partitions(store, name)[0]
     owned = _owned(store, {str(topic) for topic in topics}, report)
-    owned, theirs = _without_other_clusters(store, owned, report)
-    lists = [_List(store, source, topic, owned.get(str(topic), []), older=older) for topic in topics]
-    found = [one for one in lists if one.owned or one.kept]
+    clusters = OtherClusters(store, others, report)
+    owned, left_out = _without_foreign(store, owned, clusters, report)
+    evidence = EvidenceReader(store, source, completeness_of(source), clusters)
+    lists = [
+        _List(store, source, topic, owned.get(str(topic), []), evidence, older=older) for topic in topics
+    ]
+    found = [each for each in lists if each.owned or each.kept]
     if not found:
         raise NotFoundError(f"no ledger says that it is of {name}", source=store.url)
+    losses = [text for each in found for text in each.losses()]
+    if clusters.broken and any(each.added for each in found):
+        losses.append(
+            f"{clusters.broken} records of other clusters in this BookKeeper can't be read: if one of them"
+            " names these ledgers, two clusters will own them, and trimming in one deletes the other's data"
+        )
     return Repair(
         "topic-record",
-        tuple(one.decided(readers) for one in found),
+        tuple(each.decided(readers) for each in found),
         checked={"topics": len(found), "ledgers": sum(map(len, owned.values()))},
         not_checked={} if source is not None else {"entries": "no --entries"},
-        said=(*theirs, *(text for one in found for text in one.said())),
+        said=(*left_out, *(text for each in found for text in each.said())),
+        losses=tuple(losses),
+        confirm=str(name) if losses else None,
     )
 
 
@@ -98,14 +115,36 @@ def _owned(store: Store, topics: set[str], report: Report) -> dict[str, list[Own
     return {name: sorted(some, key=lambda one: one.ledger.ledger_id) for name, some in found.items()}
 
 
-def _without_other_clusters(
-    store: Store, owned: dict[str, list[Owned]], report: Report
+def _without_foreign(
+    store: Store, owned: dict[str, list[Owned]], clusters: OtherClusters, report: Report
 ) -> tuple[dict[str, list[Owned]], list[str]]:
-    """Return the ledgers that no other cluster in the same store names, and sentences about the others."""
-    ids = [one.ledger.ledger_id for some in owned.values() for one in some]
-    theirs = OtherClusters(store, report=report).owners(ids)
-    mine = {name: [one for one in some if one.ledger.ledger_id not in theirs] for name, some in owned.items()}
-    return mine, [f"ledger {ledger_id} stays out: {found[0]} names it" for ledger_id, found in theirs.items()]
+    """Leave out ledgers that another cluster or topic names; return the rest, and why these stay out."""
+    topics = {each.ledger.ledger_id: name for name, some in owned.items() for each in some}
+    reasons = {
+        ledger_id: f"it is in the list of {name}" for ledger_id, name in _other_lists(store, topics, report)
+    }
+    reasons |= {ledger_id: f"{found[0]} names it" for ledger_id, found in clusters.owners(topics).items()}
+    mine = {
+        name: [each for each in some if each.ledger.ledger_id not in reasons] for name, some in owned.items()
+    }
+    return mine, [f"ledger {ledger_id} stays out: {why}" for ledger_id, why in sorted(reasons.items())]
+
+
+def _other_lists(store: Store, topics: Mapping[int, str], report: Report) -> Iterator[tuple[int, str]]:
+    """Yield the ledgers that only the list of another topic names, and that topic. `topics` is by ledger.
+
+    A shadow topic lists the ledgers of its source, and owns none.
+    """
+    shadows = ShadowSources(store)
+    for ledger_id, owners in owners_of(topics, store, None, report).items():
+        lists = [owner for owner in owners if owner.role == "data" and owner.path is not None]
+        if any(owner.name == topics[ledger_id] for owner in lists):
+            continue
+        for owner in lists:
+            with suppress(NotFoundError, DecodeError):
+                properties = topic_of(store.read(owner.path or "")).properties
+                if shadows.of(TopicName.parse(owner.name), properties) is None:
+                    yield ledger_id, owner.name
 
 
 class _List:
@@ -117,14 +156,16 @@ class _List:
         source: EntrySource | None,
         topic: TopicName,
         owned: Sequence[Owned],
+        evidence: EvidenceReader,
         *,
         older: bool,
     ) -> None:
-        self.store, self.source, self.topic = store, source, topic
+        self.store, self.source, self.topic, self.evidence = store, source, topic, evidence
         self.owned = {one.ledger.ledger_id: one for one in owned}
         self.seen = current(store, topic.path)
         self.before, self.broken = _read(self.seen)
         self.kept = {one.ledgerId: one for one in self.before.ledgerInfo if self._counts(one)}
+        self.dropped = [one for one in self.before.ledgerInfo if one.ledgerId not in self.kept]
         found = [one for one in self.owned if one not in self.kept and not self._is_empty(one)]
         first = -1 if older or self.broken else min(self.kept, default=-1)
         self.added = [one for one in found if one > first]
@@ -166,6 +207,25 @@ class _List:
             )
         yield from self._skipping()
 
+    def losses(self) -> Iterator[str]:
+        """Yield which ledgers leave the list, and which come into it although evidence contradicts that."""
+        for ledger in self.dropped:
+            yield (
+                f"{self.topic}: ledger {ledger.ledgerId} with {ledger.entries} entries leaves the list: only"
+                " the damaged record names it"
+            )
+        ids = {*self.kept, *self.added}
+        ledgers = [each for each in ledgers_of(self.info, str(self.topic)) if each.ledger_id in ids]
+        topic = TopicLedgers(str(self.topic), ledgers, self._created)
+        for ledger_id in self.added:
+            case = membership(self.evidence, topic, ledger_id)
+            against = [piece.says for piece in case.contradicts]
+            if against:
+                yield (
+                    f"{self.topic}: ledger {ledger_id} comes into the list, but {'; '.join(against)}. If it"
+                    " is another topic's, its entries are read twice, and trimming deletes them"
+                )
+
     def _skipping(self) -> Iterator[str]:
         """Yield which subscriptions stand behind what comes back: a broker moved them to its new end."""
         if not self.added:
@@ -183,7 +243,19 @@ class _List:
     def _counts(self, ledger: LedgerInfo) -> bool:
         """Return whether a ledger of the record is kept; of a broken one what BookKeeper knows as well."""
         deleted = ledger.offloadContext.complete and ledger.offloadContext.bookkeeperDeleted
-        return not self.broken or ledger.ledgerId in self.owned or deleted
+        return (
+            not self.broken or ledger.ledgerId in self.owned or deleted or self._is_unowned(ledger.ledgerId)
+        )
+
+    def _is_unowned(self, ledger_id: int) -> bool:
+        """Return True if BookKeeper knows a ledger, and its metadata doesn't say whose it is."""
+        if not 0 <= ledger_id <= MAX_LEDGER_ID:
+            return False
+        (record,) = self.store.read_many([ledger_path(ledger_id)])
+        with suppress(DecodeError):
+            if record is not None:
+                return owner_in_custom(ledger_id, bookkeeper_ledger_of(ledger_id, record).custom) is None
+        return False
 
     def _is_empty(self, ledger_id: int) -> bool:
         """Return whether a ledger was closed without an entry: then nobody needs it."""

@@ -1,0 +1,96 @@
+"""What becomes unreachable when a record is removed, and by which name that is confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
+from pulsar_meta.jobs.repair.losses import NOTHING, Losses, removal_losses
+from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.stores.memory import MemoryStore
+from tests.damage import GARBAGE
+from tests.jobs.repair.conftest import Patient
+
+PLAIN = TopicName.parse("plain")
+STRINGS = TopicName.parse("strings")
+
+
+def losses(patient: Patient, path: str, *others: MemoryStore) -> Losses:
+    return removal_losses(patient.store, current(patient.store, path), others)
+
+
+def test_a_topics_record_loses_the_entries_of_its_ledgers(patient: Patient) -> None:
+    lost = losses(patient, PLAIN.path)
+    assert lost.confirm == str(PLAIN)
+    assert lost.texts == (f"{PLAIN}: 230 entries in 5 ledgers become unreachable",)
+    patient.put(PLAIN.path, GARBAGE)
+    assert losses(patient, PLAIN.path).confirm == str(PLAIN)
+
+
+def test_a_ledger_loses_the_entries_of_the_topic_that_lists_it(patient: Patient) -> None:
+    lost = losses(patient, ledger_path(25))
+    assert lost.confirm == str(PLAIN)
+    assert lost.texts == (f"ledger 25 is data of {PLAIN}: 50 entries become unreachable",)
+    patient.put(ledger_path(25), GARBAGE)
+    [text] = losses(patient, ledger_path(25)).texts
+    assert text == f"ledger 25 is data of {PLAIN}: an unknown number of entries become unreachable"
+
+
+def test_a_ledger_that_no_record_names_is_confirmed_by_the_topic_it_was_created_for(patient: Patient) -> None:
+    patient.remove(PLAIN.path)
+    lost = losses(patient, ledger_path(25))
+    assert lost.confirm == str(PLAIN)
+    assert "which doesn't name it now; bookies delete 50 entries" in lost.texts[0]
+
+
+def test_a_ledger_of_another_cluster_is_found_in_its_store(patient: Patient) -> None:
+    other = MemoryStore()
+    for path in [path for path in patient.store.values if path.startswith(PLAIN.path)]:
+        other.values[path] = patient.store.values.pop(path)
+    lost = losses(patient, ledger_path(25), other)
+    assert lost.confirm == str(PLAIN)
+    assert lost.texts[0].startswith("ledger 25 belongs to another cluster, ")
+
+
+def test_a_ledger_that_an_unreadable_record_may_name_says_so(patient: Patient) -> None:
+    patient.put(TopicName.parse("orders").path, GARBAGE)
+    assert (
+        losses(patient, ledger_path(25)).texts[-1] == "records that can't be read and may name ledger 25: 1"
+    )
+
+
+def test_a_cursor_loses_its_position_and_acknowledgements(patient: Patient) -> None:
+    name = TopicName.parse("marks")
+    lost = losses(patient, name.cursor_path("holes"))
+    assert lost.confirm == str(name)
+    assert "single acknowledgements" in lost.texts[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "1 version of its schema becomes unreachable; messages can't be decoded by them any more"),
+        (GARBAGE, "all versions of its schema are lost; the record can't be read"),
+    ],
+)
+def test_a_schema_loses_its_versions(patient: Patient, value: bytes | None, text: str) -> None:
+    if value is not None:
+        patient.put(STRINGS.schema_path, value)
+    assert losses(patient, STRINGS.schema_path) == Losses((f"{STRINGS}: {text}",), str(STRINGS))
+
+
+def test_other_records_and_empty_ledgers_lose_nothing(patient: Patient) -> None:
+    empty = list(bookkeeper_ledgers(patient))
+    assert empty
+    for path in ("/admin/clusters/standalone", "/nowhere", *empty):
+        assert losses(patient, path) == NOTHING
+
+
+def bookkeeper_ledgers(patient: Patient) -> Iterator[str]:
+    """Yield the metadata paths of closed ledgers without an entry."""
+    for record in patient.store.scan("/ledgers"):
+        ledger_id = ledger_of_path(record.path)
+        if ledger_id is not None and patient.bookkeeper(ledger_id).last_entry == -1:
+            yield record.path
