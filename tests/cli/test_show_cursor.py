@@ -210,7 +210,7 @@ def test_the_record_and_the_ledger_state_are_both_shown(sources: list[str]) -> N
         BATCHES: (10000, 45, "default"),
     }
     text = run(*READER, *sources).stdout
-    assert "a broker that loads the topic goes on after 354:-1 (ledger: the record names ledger 375" in text
+    assert "a broker that loads the topic resumes after 354:-1 (ledger: the record names ledger 375" in text
 
 
 def test_history_shows_the_entries_of_the_cursor_ledger(sources: list[str]) -> None:

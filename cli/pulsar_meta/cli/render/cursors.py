@@ -1,4 +1,4 @@
-"""How a person reads subscriptions: a line each, one with everything, and what became of one over time."""
+"""Subscriptions as text: one line per subscription, all details of one, and its history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulsar_meta.codecs.times import iso_time
 
 
 def place_of(document: Document) -> str:
-    """Return where a subscription's state lies, or why it is not known."""
+    """Return the place of a subscription's state, or the reason why it is unknown."""
     match document["state"]:
         case "ledger":
             return f"ledger {document['state_ledger']} entry {document['state_entry']}"
@@ -23,7 +23,7 @@ def place_of(document: Document) -> str:
 
 
 def backlog_of(document: Document) -> str:
-    """Return the backlog in entries, or the least that it can be."""
+    """Return the backlog in entries, or its minimum if only that is known."""
     if document["backlog"] is not None or document["backlog_at_least"] is None:
         return _number(document["backlog"])
     return f"{document['backlog_at_least']} or more"
@@ -71,7 +71,7 @@ LINES = View(
 def _details(document: Document) -> Iterator[str]:
     yield f"{document['topic']}  {document['cursor']}"
     position = document["position"] or "not known"
-    yield f"  a broker that loads the topic goes on after {position} ({document['state']}: {document['why']})"
+    yield f"  a broker that loads the topic resumes after {position} ({document['state']}: {document['why']})"
     messages = document["backlog_messages"]
     in_messages = "" if messages is None else f", {messages} messages"
     yield f"  backlog: {backlog_of(document) or 'not known'} entries{in_messages}"
@@ -91,7 +91,7 @@ def _details(document: Document) -> Iterator[str]:
 
 
 def _pending(document: Document) -> Iterator[str]:
-    """Yield what is acknowledged in open transactions."""
+    """Yield a line for each acknowledgment in an open transaction."""
     for ack in document["pending_acks"]:
         upto = "all up to " if ack["type"] == "cumulative" else ""
         runs = ", ".join("-".join(map(str, sorted(set(run)))) for run in ack.get("acked", ()))
@@ -112,11 +112,16 @@ def _record(record: Document) -> Iterator[str]:
 
 def _ledger(document: Document) -> Iterator[str]:
     ledger, state = document["cursor_ledger"], document.get("ledger_state")
-    known = {"unread": "not looked up", "absent": "BookKeeper does not know it", "broken": "broken metadata"}
-    what = known.get(ledger["metadata"]) or f"{ledger['state']}, last entry {ledger['last_entry']}"
-    yield f"cursor ledger {ledger['ledger_id']}  {what.replace('None', 'not written down')}"
+    unknown = {
+        "unread": "not looked up",
+        "absent": "BookKeeper does not know it",
+        "broken": "broken metadata",
+    }
+    last = "not recorded" if ledger["last_entry"] is None else ledger["last_entry"]
+    facts = unknown.get(ledger["metadata"]) or f"{ledger['state']}, last entry {last}"
+    yield f"cursor ledger {ledger['ledger_id']}  {facts}"
     if state is None:
-        yield "  its entries are not here"
+        yield "  its entries are not available"
         return
     yield f"  entry {state['position']}: mark-delete position {state['mark_delete']}, form {state['form']}"
     yield from acknowledged_lines(state)
@@ -130,13 +135,13 @@ DETAIL_FIELDS = (
 
 
 def _strips(document: Document) -> Iterator[Section]:
-    """Yield the acknowledged ranges drawn as a strip a ledger: what of it is done, and the holes between."""
+    """Yield a section that draws the acknowledged ranges of each ledger as a strip."""
     state = document.get("ledger_state") if document["state"] == "ledger" else document["record"]
     acked = (state or {}).get("acked", ())
     if acked:
         yield Section(
             "Individually acknowledged",
-            ["A strip is a ledger up to its last acknowledged entry; what is pale is not acknowledged."],
+            ["Each strip is a ledger up to its last acknowledged entry. Pale parts are not acknowledged."],
             columns=[Column("ledger", "number"), Column("acknowledged", "number"), Column("", "chart")],
             rows=[_strip(ledger) for ledger in acked],
         )

@@ -1,4 +1,4 @@
-"""How entries and messages look as rows: for eyes in a table, for pipes in plain lines."""
+"""Entries and messages as rows of tables and plain lines."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ CELL: Final = 60
 
 
 def entry_view() -> View:
-    """Return a row an entry."""
+    """Return a view with one row per entry."""
     return View(ENTRY_COLUMNS, _entry_row, NUMBERS, fields=ENTRY_FIELDS)
 
 
 def message_view(*, short: bool = False) -> View:
-    """Return a row a message, of the documents that `each_message` makes; `short`: for a terminal."""
-    row = (lambda document: [for_eyes(cell) for cell in _message_row(document)]) if short else _message_row
+    """Return a view with one row per document of `each_message`; `short` cells are for a terminal."""
+    row = (lambda document: [shortened(cell) for cell in _message_row(document)]) if short else _message_row
     return View(MESSAGE_COLUMNS, row, NUMBERS, fields=MESSAGE_FIELDS)
 
 
-def for_eyes(text: str) -> str:
-    """Return `text` short enough for a cell, without characters that a terminal would obey."""
+def shortened(text: str) -> str:
+    """Shorten a text to a cell, and escape characters that control a terminal."""
     cut = text if len(text) <= CELL else f"{text[: CELL - 1]}…"
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
 
 
 def each_message(documents: Iterable[Document]) -> Iterator[Document]:
-    """Yield an entry's document once for each message, with it as `message`; once if it has no message."""
+    """Yield an entry's document once per message, with `message` set; once if it has no message."""
     for document in documents:
         messages = document["messages"]
         if not messages:
@@ -59,13 +59,13 @@ def each_message(documents: Iterable[Document]) -> Iterator[Document]:
             yield {**document, "message": message}
 
 
-# The payload of a message is text, in the form that was asked for.
+# The payload of a message is text in the requested form.
 TEMPLATE_TYPES: Final = {**types_of(TEMPLATE_COLUMNS), "payload": "string"}
 PARQUET_TYPES: Final = types_of(PARQUET_COLUMNS)
 
 
 def parquet_row(document: Document) -> Document:
-    """Return the columns of an entry for Parquet; a number over 2⁶³-1 wraps, as it does in Java."""
+    """Return the Parquet columns of an entry; a number over 2⁶³-1 wraps, as in Java."""
     row = {**flat(document), "properties": list(document["metadata"].get("properties", {}).items())}
     for name, kind in PARQUET_TYPES.items():
         value = row.get(name)
@@ -77,7 +77,7 @@ def parquet_row(document: Document) -> Document:
 
 
 def flat(document: Document) -> Document:
-    """Return the fields of an entry, or of the message that `each_message` put into it, in one object."""
+    """Merge the fields of an entry, and of its `message` if it has one, into one object."""
     message = document.get("message", {})
     parts = (document["metadata"], document, message.get("metadata", {}), message)
     return {name: part[name] for part in parts for name in part if name in TEMPLATE_TYPES}
@@ -123,7 +123,7 @@ def _message_row(document: Document) -> list[str]:
 
 
 def _compression(metadata: Document) -> str:
-    """Return the name of the compression; a number that Pulsar has not assigned is an unknown field."""
+    """Return the name of the compression, or `unknown(NUMBER)` if Pulsar has not assigned the number."""
     for field in metadata.get("unknown_fields", ()):
         if field["number"] == MessageMetadata.COMPRESSION_FIELD_NUMBER:
             return f"unknown({field['value']})"
@@ -143,7 +143,7 @@ def _entry_time(document: Document) -> str:
 
 
 def _time(milliseconds: int | str | None) -> str:
-    """Format a time; Pulsar writes 0 for none."""
+    """Format a time; Pulsar writes 0 if there is none."""
     number = int(milliseconds or 0)
     return (iso_time(number) or str(number)) if number else NONE
 
@@ -180,7 +180,7 @@ def _note(document: Document, own: Document | None = None) -> str:
 
 
 def _readable(document: Document) -> Iterator[str]:
-    """Yield why readers are not given a message that nothing else in the note takes from them."""
+    """Yield the reason why consumers don't receive a message, unless the note has it already."""
     readable, state = document.get("readable", True), document.get("transaction_state")
     if "forgotten" in document:
         yield "not in the newest snapshot"
@@ -191,20 +191,20 @@ def _readable(document: Document) -> Iterator[str]:
 
 
 def _records(log: Document) -> str:
-    """Return the records of an entry of a log, each with its transaction first."""
+    """Describe the records of a log entry, each starting with its transaction."""
     return "; ".join(" ".join(_record(record)) for record in log["records"])
 
 
 def _record(record: Document) -> Iterator[str]:
     yield f"txn {record['txn']}"
     yield str(record.get("metadata_op") or record.get("pending_ack_op"))
-    # A name that is not UTF-8 is an object, and an unknown status is a number.
+    # str(): a name that is not UTF-8 is an object, and an unknown status is a number.
     yield from (str(record[name]) for name in ("new_status", "ack_type") if name in record)
     yield from map(str, record.get("partitions", ()))
-    for one in record.get("subscriptions", ()):
-        yield f"{one.get('subscription', NONE)} of {one.get('topic', NONE)}"
-    for one in record.get("pending_ack_metadata", ()):
-        yield f"{one.get('ledgerId', NONE)}:{one.get('entryId', NONE)}"
+    for subscription in record.get("subscriptions", ()):
+        yield f"{subscription.get('subscription', NONE)} of {subscription.get('topic', NONE)}"
+    for position in record.get("pending_ack_metadata", ()):
+        yield f"{position.get('ledgerId', NONE)}:{position.get('entryId', NONE)}"
 
 
 def _snapshot(snapshot: Document) -> str:
@@ -220,19 +220,19 @@ def _snapshot(snapshot: Document) -> str:
 
 
 def segment_of(document: Document) -> Iterator[str]:
-    """Yield the segment of an entry that was found by the name of a scalable topic."""
+    """Yield the segment of an entry if it was selected by the name of a scalable topic."""
     if "scalable_topic" in document:
         yield document["topic"]
 
 
 def transaction_of(metadata: Document) -> Iterator[str]:
-    """Yield the transaction that an entry belongs to, if it does."""
+    """Yield the transaction of an entry, if it belongs to one."""
     if "txnid_most_bits" in metadata:
         yield f"txn {metadata['txnid_most_bits']}:{metadata.get('txnid_least_bits', 0)}"
 
 
 def shape(metadata: Document) -> Iterator[str]:
-    """Yield the kind of an entry that is not a user's plain message."""
+    """Yield the kind of an entry, unless it is an ordinary message."""
     if "marker_type" in metadata:
         yield f"marker {metadata['marker_type']}"
     if metadata.get("encryption_keys"):

@@ -51,15 +51,15 @@ from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 Part = tuple[int, Rows, Cells]
 
 # Only entries with one of these fields have a note; the fields that a note is made of, in addition to
-# # encryption keys; and a number that no field of a shown row has.
+# encryption keys; and a number that no field of a shown row has.
 _NOTING: Final = ("marker_type", "encryption_keys", "num_chunks_from_msg", "txnid_most_bits")
 _NOTED: Final = ("marker_type", "chunk_id", "num_chunks_from_msg", "txnid_most_bits", "txnid_least_bits")
 _ABSENT: Final = np.iinfo(np.int64).min
 
 
-def plain_lines(held: PresentBlock) -> Iterator[Part]:
+def plain_lines(block: PresentBlock) -> Iterator[Part]:
     """Yield the plain lines of a block."""
-    cells = BlockCells(held)
+    cells = BlockCells(block)
     yield 0, timed_rows(cells), joined(_plain_columns(cells), "\t", end="\n")
 
 
@@ -120,9 +120,9 @@ def _notes(cells: BlockCells) -> Cells:
     return one_of(notes, rows)
 
 
-def csv_lines(held: PresentBlock) -> Iterator[Part]:
+def csv_lines(block: PresentBlock) -> Iterator[Part]:
     """Yield the lines of CSV of a block."""
-    cells = BlockCells(held)
+    cells = BlockCells(block)
     yield 0, cells.rows, joined(_csv_columns(cells), ",", end="\n")
 
 
@@ -155,7 +155,7 @@ def csv_properties(cells: FieldCells) -> Cells:
     """Return the properties of rows as a cell of CSV has them."""
     if not cells.properties.rows.size:
         return ""
-    special = lambda some: csv_text(json_line(some))[2:-2]  # noqa: E731
+    special = lambda properties: csv_text(json_line(properties))[2:-2]  # noqa: E731
     return cells.properties.texts('""', '"": ""', '""', ", ", special, ends=('"{', '}"'))
 
 
@@ -172,9 +172,9 @@ def csv_text(text: str) -> str:
     return out.getvalue()[:-2]
 
 
-def json_lines(held: PresentBlock) -> Iterator[Part]:
+def json_lines(block: PresentBlock) -> Iterator[Part]:
     """Yield the lines of NDJSON of a block."""
-    cells = BlockCells(held)
+    cells = BlockCells(block)
     yield 0, json_rows(cells), joined([*json_parts(cells), "}}\n"])
 
 
@@ -223,15 +223,15 @@ def metadata_members(cells: FieldCells) -> Iterator[Cells]:
 
 
 def _metadata_member(cells: FieldCells, field: Any, before: str, after: str) -> Iterator[Cells]:
-    found = cells.field(field.name) if field.name != "properties" else None
-    if found is None:
+    stored = cells.field(field.name) if field.name != "properties" else None
+    if stored is None:
         if cells.properties.rows.size:
-            special = lambda some: json_line(some)[1:-1]  # noqa: E731
+            special = lambda properties: json_line(properties)[1:-1]  # noqa: E731
             ends = (f"{before}{{", f"}}{after}")
             yield cells.properties.texts('"', '": "', '"', ", ", special, ends=ends)
         return
-    there = found.present & cells.rows
-    if not there.any():
+    present = stored.present & cells.rows
+    if not present.any():
         return
     if isinstance(cells, BlockCells) and field.name == "producer_name":
         yield cells.producer(lambda name: f"{before}{json_line(name)}{after}")
@@ -239,30 +239,30 @@ def _metadata_member(cells: FieldCells, field: Any, before: str, after: str) -> 
         yield cells.compression(lambda name: f'{before}"{name}"{after}', "")
     elif field.is_repeated:
         assert isinstance(cells, BlockCells)
-        lists = [cells.metadata(row)[field.name] for row in np.flatnonzero(there).tolist()]
-        yield spread(pa.array([f"{before}{json_line(some)}{after}" for some in lists]), there)
+        lists = [cells.metadata(row)[field.name] for row in np.flatnonzero(present).tolist()]
+        yield spread(pa.array([f"{before}{json_line(properties)}{after}" for properties in lists]), present)
     elif field.cpp_type == field.CPPTYPE_BOOL:
         texts = ["", f"{before}false{after}", f"{before}true{after}"]
-        yield one_of(texts, there * (1 + (found.values != 0)))
+        yield one_of(texts, present * (1 + (stored.values != 0)))
     elif field.cpp_type == field.CPPTYPE_STRING:
         yield _json_texts(cells, field, before, after)
     else:
-        yield from json_number(before, cells.integers(field.name), there, after)
+        yield from json_number(before, cells.integers(field.name), present, after)
 
 
-def json_number(before: str, numbers: Positions, there: Rows, after: str = "") -> Iterator[Cells]:
-    """Yield a member that is a number, in parts; a part is null in rows that are not `there`."""
-    if there.all():
+def json_number(before: str, numbers: Positions, present: Rows, after: str = "") -> Iterator[Cells]:
+    """Yield a member that is a number, in parts; a part is null in rows that are not `present`."""
+    if present.all():
         yield from (before, digits(numbers), after)
-    elif there.any():
-        yield spread(joined([before, digits(numbers[there]), after]), there)
+    elif present.any():
+        yield spread(joined([before, digits(numbers[present]), after]), present)
 
 
 def _json_texts(cells: FieldCells, field: Any, before: str, after: str) -> Cells:
     """Return a member that is text or bytes, null if a row lacks it."""
     strings, numbers = cells.strings(field.name)
     if field.type == field.TYPE_BYTES:
-        made = [f"{before}{_json_bytes(some)}{after}" for some in strings.each()]
+        made = [f"{before}{_json_bytes(data)}{after}" for data in strings.each()]
         return pa.array(made, pa.string()).take(numbers)
     strange = np.flatnonzero(strings.strange).tolist()
     made = [f"{before}{json_line(json_value(strings.bytes_of(at)))}{after}" for at in strange]
@@ -274,16 +274,16 @@ def _json_bytes(data: bytes) -> str:
     return f'"{base64.b64encode(data).decode()}"'
 
 
-def columns(held: PresentBlock) -> Iterator[Columns | Readable]:
+def columns(block: PresentBlock) -> Iterator[Columns | Readable]:
     """Yield a block as columns of PARQUET_TYPES, and the entries in between that are shown one by one."""
-    cells = BlockCells(held)
-    held.count(cells.rows)
+    cells = BlockCells(block)
+    block.count(cells.rows)
     table = pa.record_batch([_parquet_column(cells, name) for name in PARQUET_TYPES], list(PARQUET_TYPES))
     for start, end in _runs(cells.rows):
         if cells.rows[start]:
             yield Columns(table.slice(start, end - start).columns)
         else:
-            yield from filter(None, map(held.entry, range(start, end)))
+            yield from filter(None, map(block.entry, range(start, end)))
 
 
 def _parquet_column(cells: BlockCells, name: str) -> Cells:
@@ -332,15 +332,15 @@ def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
 
 
 def rendered(
-    held: PresentBlock, lines: Callable[[PresentBlock], Iterator[Part]]
+    block: PresentBlock, lines: Callable[[PresentBlock], Iterator[Part]]
 ) -> Iterator[Lines | Readable]:
     """Yield a block as text, and the entries in between that are shown one by one, in order."""
-    for first, shown, cells in lines(held):
-        held.count(first + np.flatnonzero(shown))
+    for first, shown, cells in lines(block):
+        block.count(first + np.flatnonzero(shown))
         places = np.frombuffer(cells.buffers()[1], np.int32)[cells.offset : cells.offset + len(cells) + 1]
         text = memoryview(cells.buffers()[2])
         for start, end in _runs(shown):
             if shown[start]:
                 yield Lines(str(text[places[start] : places[end]], "utf-8"))
             else:
-                yield from filter(None, map(held.entry, range(first + start, first + end)))
+                yield from filter(None, map(block.entry, range(first + start, first + end)))

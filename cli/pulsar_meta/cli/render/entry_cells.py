@@ -92,7 +92,7 @@ def digits(numbers: Positions, present: Rows | None = None, nothing: str = "") -
 
 
 class FieldCells:
-    """The cells of metadata, one row per message. Rows that are not in `rows` mean nothing."""
+    """The cells of metadata, one row per message. Only rows in `rows` have a meaning."""
 
     def __init__(
         self, kind: type[Message], heads: Heads, fields: Mapping[str, Found], inner: list[Inner]
@@ -108,7 +108,7 @@ class FieldCells:
         return self._fields[name]
 
     def integers(self, name: str, rows: Selection | Rows = EVERY) -> Positions:
-        """Return the numbers of a field in some rows, as protobuf has them."""
+        """Return the numbers of a field in the given rows, by the field's protobuf type."""
         return _numbers(self.field(name).values[rows], self.kind.fields_by_name.get(name))
 
     def digits(self, name: str, nothing: str = "") -> Cells:
@@ -117,11 +117,11 @@ class FieldCells:
 
     def strings(self, name: str) -> tuple[Strings, Cells]:
         """Return the different values of a field of strings or bytes, and which of them each row has."""
-        found = self.field(name)
-        there, at = found.present & self.rows, found.values.view(np.int64)
-        numbers, rows = number_strings(self.heads, at, found.sizes, there)
-        strings = Strings(*self.heads.strings(rows, at[rows], found.sizes[rows]))
-        return strings, pa.array(numbers, mask=~there)
+        stored = self.field(name)
+        present, starts = stored.present & self.rows, stored.values.view(np.int64)
+        numbers, rows = number_strings(self.heads, starts, stored.sizes, present)
+        strings = Strings(*self.heads.strings(rows, starts[rows], stored.sizes[rows]))
+        return strings, pa.array(numbers, mask=~present)
 
     def texts(self, name: str, text: Callable[[Any], str], special: str = "") -> Cells:
         """Return a string field formatted by `text`, which takes its value in JSON; null if a row lacks it.
@@ -144,17 +144,17 @@ class FieldCells:
 class BlockCells(FieldCells):
     """The cells of a block's rows, column by column.
 
-    Rows that are not in `rows` mean nothing; they are shown one by one.
+    Rows that are not in `rows` have no meaning and are shown one by one.
     """
 
-    def __init__(self, held: PresentBlock) -> None:
-        headers = held.block.headers
+    def __init__(self, present: PresentBlock) -> None:
+        block, headers = present.block, present.block.headers
         assert headers is not None
         super().__init__(MessageMetadata, headers.heads, headers.fields, headers.properties)
-        self.block, self.segment, self.headers = held.block, held.segment, headers
+        self.block, self.segment, self.headers = block, present.segment, headers
         numbers, names = self._producers
         strange = [number for number, name in enumerate(names) if _REPLACEMENT in name]
-        self.rows = held.block.whole & ~np.isin(numbers, strange) if strange else held.block.whole
+        self.rows = block.whole & ~np.isin(numbers, strange) if strange else block.whole
 
     def producer(self, text: Callable[[str], str]) -> Cells:
         """Return each producer's name, formatted by `text`."""
@@ -163,10 +163,10 @@ class BlockCells(FieldCells):
 
     def compression(self, text: Callable[[str], str], nothing: str | None = None) -> Cells:
         """Return each compression's name, formatted by `text`; without one `nothing`, or that of NONE."""
-        found = self.field("compression")
+        codes = self.field("compression")
         names = [text(CompressionType.Name(number)) for number in CompressionType.values()]
         none = names[0] if nothing is None else nothing
-        return one_of([none, *names], (found.values.view(np.int64) + 1) * (found.present & self.rows))
+        return one_of([none, *names], (codes.values.view(np.int64) + 1) * (codes.present & self.rows))
 
     def verdict(self) -> Cells:
         """Return the verdict on each frame's checksum."""
@@ -201,7 +201,7 @@ class BlockCells(FieldCells):
         return np.where(broker.present, broker.values, published.values).view(np.int64)
 
     def metadata(self, row: int) -> dict[str, Any]:
-        """Return all that the metadata of one entry says, as JSON has it."""
+        """Return the complete metadata of an entry as JSON."""
         block, start = self.block, int(self.block.offsets[row])
         data = memoryview(block.data)[start + block.data_at : start + int(block.sizes[row])]
         return metadata_to_json(decode_frame(data, verify=False).metadata)
@@ -239,15 +239,15 @@ class Properties:
 
         `special` formats properties with escapes or repeated names.
         """
-        some = self.some()
+        non_empty = self.non_empty()
         each = joined([before, self.keys.cells(), between, self.values.cells(), after])
-        places = np.append(self._ends[:-1][some], len(self.rows))
+        places = np.append(self._ends[:-1][non_empty], len(self.rows))
         texts = pc.binary_join(pa.ListArray.from_arrays(pa.array(places, pa.int32()), each), comma)
         strange = np.zeros(self._count, bool)
         strange[self.rows[self.keys.strange | self.values.strange | self._repeated]] = True
         made = self._each(np.flatnonzero(strange), special)
-        texts = replaced(texts, strange[some], lambda: pa.array(made, pa.string()))
-        return spread(joined([ends[0], texts, ends[1]]), some)
+        texts = replaced(texts, strange[non_empty], lambda: pa.array(made, pa.string()))
+        return spread(joined([ends[0], texts, ends[1]]), non_empty)
 
     def maps(self) -> Cells:
         """Return the properties of each row as a map, empty if it has none."""
@@ -258,8 +258,8 @@ class Properties:
             ends = np.searchsorted(self.rows[first], np.arange(self._count + 1))
         return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, values)
 
-    def some(self) -> Rows:
-        """Return which rows have any."""
+    def non_empty(self) -> Rows:
+        """Return the rows that have properties."""
         return np.diff(self._ends) > 0
 
     def _each(self, rows: Positions, text: Callable[[dict[str, str]], str]) -> list[str]:
@@ -282,7 +282,7 @@ class Properties:
 
 
 def _same_names(rows: Positions, names: Cells) -> tuple[Positions, Positions]:
-    """Return the places where each name of a row occurs first, in order, and where it occurs last."""
+    """Return the places of each name's first occurrence in a row, in order, and of its last one."""
     coded = names.dictionary_encode()
     codes = rows * len(coded.dictionary) + coded.indices.to_numpy()
     if (np.diff(np.sort(codes)) > 0).all():
@@ -303,8 +303,8 @@ class _Parts:
         self.rows, self.key_at, self.key_sizes, self.value_at, self.value_sizes = columns
 
     @classmethod
-    def of(cls, rows: Positions, found: Any) -> _Parts:
-        key, value = found[KEY], found[VALUE]
+    def of(cls, rows: Positions, fields: Any) -> _Parts:
+        key, value = fields[KEY], fields[VALUE]
         return cls(
             [
                 rows,
@@ -350,10 +350,10 @@ class Strings:
     @cached_property
     def strange(self) -> Rows:
         """Which texts have a character that JSON or a line escapes, or that is not ASCII."""
-        found = np.zeros(len(self), bool)
+        strange = np.zeros(len(self), bool)
         at = np.flatnonzero(self._is_strange)
-        found[np.searchsorted(self.places, at, "right") - 1] = True
-        return found
+        strange[np.searchsorted(self.places, at, "right") - 1] = True
+        return strange
 
     def as_bytes(self) -> Cells:
         """Return the texts as their bytes."""
@@ -425,7 +425,7 @@ _MILLISECONDS: Final = _letters([f"{part:03}Z" for part in range(1000)])
 
 
 def json_value(data: bytes) -> str | dict[str, str]:
-    """Return a string of protobuf as JSON has it."""
+    """Convert a protobuf string to JSON; bytes that are not UTF-8 become base64."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Render entries in blocks as text or bytes, in this process or in others."""
+"""Render blocks of entries as text or bytes, in this process or others."""
 
 from __future__ import annotations
 
@@ -33,40 +33,41 @@ from pulsar_meta.jobs.entries.entry_reading import DataEntry, Readable
 from pulsar_meta.jobs.entries.entry_sources import Opened
 from pulsar_meta.jobs.topics.topic import Report
 
-# The forms that are made of columns, thousands of entries at a time.
+# Forms that are rendered column by column, thousands of entries at a time.
 IN_BLOCKS: Final = (Format.PLAIN, Format.CSV, Format.NDJSON)
-# Takes bytes of the output, in order.
+# Receives the bytes of the output in order.
 Write = Callable[[Buffer], object]
-# So much output of a portion is sent between processes; more goes through a file, which copies it less often.
+# Output of a portion up to this size is sent between processes. More goes through a file, which needs fewer
+# copies.
 OUTPUT_BYTES: Final = 1 << 20
-# Takes a ledger and the ids of entries of it.
+# Receives a ledger id and entry ids of that ledger.
 Note = Callable[[int, Iterable[int]], None]
 
 
 def view_of(look: DumpOptions) -> View:
-    """Return how entries, or with a closer look messages, are rows."""
+    """Return the view of messages if the payloads are opened, else of entries."""
     return message_view() if look.deep else entry_view()
 
 
 def in_blocks(
-    held: Iterator[PresentBlock | Readable], form: Format, look: DumpOptions, report: Report
+    entries: Iterator[PresentBlock | Readable], form: Format, look: DumpOptions, report: Report
 ) -> Iterator[Document | Lines]:
-    """Yield blocks as text, and other entries as documents (one per message for forms with lines)."""
+    """Yield blocks as text, and other entries as documents (one per message, except for NDJSON)."""
 
     def described(entry: Readable) -> Iterator[Document]:
         document = describe(*entry, look, report)
         return each_message([document]) if look.deep and form is not Format.NDJSON else iter([document])
 
-    for some in held:
-        if not isinstance(some, PresentBlock):
-            yield from described(some)
+    for entry in entries:
+        if not isinstance(entry, PresentBlock):
+            yield from described(entry)
             continue
-        if look.deep and some.presence.ledger.format.snapshot is not None:
-            yield from chain.from_iterable(map(described, some.entries()))
+        if look.deep and entry.presence.ledger.format.snapshot is not None:
+            yield from chain.from_iterable(map(described, entry.entries()))
             continue
         from pulsar_meta.cli.render import entry_blocks
 
-        for part in entry_blocks.rendered(some, _lines_of(form, look)):
+        for part in entry_blocks.rendered(entry, _lines_of(form, look)):
             yield from [part] if isinstance(part, Lines) else described(part)
 
 
@@ -80,44 +81,44 @@ def _lines_of(form: Format, look: DumpOptions) -> Callable[[PresentBlock], Itera
             Format.CSV: entry_blocks.csv_lines,
             Format.NDJSON: entry_blocks.json_lines,
         }[form]
-    opened = {
+    renderer = {
         Format.PLAIN: message_blocks.plain_messages,
         Format.CSV: message_blocks.csv_messages,
         Format.NDJSON: message_blocks.json_messages,
     }[form]
-    return lambda held: opened(held, look.max_size)
+    return lambda block: renderer(block, look.max_size)
 
 
 def frames(entries: Iterator[PresentBlock | Readable], note: Note) -> Iterator[Buffer]:
-    """Yield the form that `frames:` reads, and note which frame is which entry."""
+    """Yield entries in the form that `frames:` reads, and pass their ids to `note`."""
 
     def alone(entry: DataEntry) -> Iterator[Buffer]:
         note(entry.ledger_id, [entry.entry_id])
         yield len(entry.data).to_bytes(4, "big")
         yield entry.data
 
-    for held in entries:
-        if not isinstance(held, PresentBlock):
-            yield from alone(held[0])
+    for entry in entries:
+        if not isinstance(entry, PresentBlock):
+            yield from alone(entry[0])
             continue
-        for some in frames_of(held):
-            if isinstance(some, Frames):
-                note(held.block.ledger_id, some.entry_ids.tolist())
-                yield some.data
+        for piece in frames_of(entry):
+            if isinstance(piece, Frames):
+                note(entry.block.ledger_id, piece.entry_ids.tolist())
+                yield piece.data
             else:
-                yield from alone(some[0])
+                yield from alone(piece[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The output of a portion: its first bytes, and the file that has the rest if it is large."""
+    """The output of a portion: its first bytes, and a file with the rest if it is large."""
 
     ranges: list[ReadRange]
     data: bytes
     file: Path | None = None
 
     def write(self, out: IO[bytes]) -> None:
-        """Write all of it, and remove the file."""
+        """Write the output, and remove the file."""
         out.write(self.data)
         if self.file is not None:
             with self.file.open("rb") as rest:
@@ -127,9 +128,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """Renders portions of entries in a form, without a heading; large ones go to files in `directory`.
+    """Renders portions of entries in a form, without a heading; large output goes to files in `directory`.
 
-    `noted`: the ids of entries that are written as frames are part of the result.
+    If `noted` is set, the result has the ids of the entries that are written as frames.
     """
 
     form: Format
@@ -166,36 +167,36 @@ class Rendering:
     def write(
         self, source: EntrySource, portion: Portion, write: Write, patience: Patience
     ) -> list[ReadRange]:
-        """Write a portion; return the results of its ranges, up to one that an error ended."""
-        found: list[ReadRange] = []
+        """Write a portion; returns the results of its ranges, up to the first result with an error."""
+        ranges: list[ReadRange] = []
         for part, ledger in portion:
-            found.append(one := ReadRange())
-            presence = presence_in(part, ledger, source, one.faults.append)
+            ranges.append(result := ReadRange())
+            presence = presence_in(part, ledger, source, result.faults.append)
             try:
-                self._write(read_present(presence, patience, with_headers=self._is_text), one, write)
-            except Exception as error:  # noqa: BLE001 - raised after the faults before it are reported
-                one.error = portable(error)
-            one.held, one.expected = presence.held, presence.expected
-            if one.error is not None:
+                self._write(read_present(presence, patience, with_headers=self._is_text), result, write)
+            except Exception as error:  # noqa: BLE001 - raised once earlier faults are reported
+                result.error = portable(error)
+            result.held, result.expected = presence.held, presence.expected
+            if result.error is not None:
                 break
-        return found
+        return ranges
 
     @property
     def _is_text(self) -> bool:
         return self.form is not Format.RAW
 
-    def _write(self, held: Iterator[PresentBlock | Readable], found: ReadRange, write: Write) -> None:
+    def _write(self, entries: Iterator[PresentBlock | Readable], result: ReadRange, write: Write) -> None:
         if not self._is_text:
 
             def note(ledger_id: int, entry_ids: Iterable[int]) -> None:
                 if self.noted:
-                    found.entry_ids += entry_ids
+                    result.entry_ids += entry_ids
 
-            for data in frames(held, note):
+            for data in frames(entries, note):
                 write(data)
             return
         with _as_text(write) as out:
-            parts = in_blocks(held, self.form, self.look, found.faults.append)
+            parts = in_blocks(entries, self.form, self.look, result.faults.append)
             match self.form:
                 case Format.NDJSON:
                     write_ndjson(parts, out)

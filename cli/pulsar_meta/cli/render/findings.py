@@ -18,9 +18,9 @@ FIELDS = (
 
 
 def given_places(store: str | None, entries: Iterable[str] | None) -> tuple[list[str], list[str]]:
-    """Return the options of this command line for the store and for entries, for use in repair commands.
+    """Return the --store and --entries options of this command line for use in repair commands.
 
-    A copy of a store is left out, because it is not the one to repair.
+    The URL of a copy is left out, because a repair has to change the original.
     """
     where = [] if store is None or store.startswith(COPIES) else ["--store", redact(store)]
     return where, [word for url in entries or () for word in ("--entries", redact(url))]

@@ -1,4 +1,4 @@
-"""Help pages: plain text of the terminal's width in which no name is ever broken."""
+"""Help pages: plain text as wide as the terminal, in which names are never broken."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any, Final
 from typer.core import TyperCommand, TyperGroup
 
 WIDEST: Final = 100
-# Names longer than this have their text below them.
+# A longer name has its text on the lines below it.
 _NAMES: Final = 26
 _COMMON: Final = "Common options"
 
 ENVIRONMENT: Final = {
-    "PULSAR_META_STORE": "The store, where --store is not given.",
-    "PULSAR_META_LEDGER_STORE": "Beside it the store of /ledgers, where that is another one.",
-    "PULSAR_META_ENTRIES": "The sources of entries, separated by spaces, where --entries is not given.",
-    "PULSAR_META_MASTER": "Spark's master, where --master is not given.",
-    "PULSAR_META_JOBS": "How many processes read logs, where --jobs is not given.",
-    "PULSAR_META_SERVICE_URL": "Where lookup asks, where --service-url is not given.",
-    "PULSAR_META_PROFILE": "The profile, where --profile is not given.",
-    "PULSAR_META_CONFIG": "The config file. Default: $XDG_CONFIG_HOME/pulsar-meta/config.toml.",
-    "XDG_STATE_HOME": "Undo files are written below it, in pulsar-meta/undo.",
+    "PULSAR_META_STORE": "Store URL, if --store is not given.",
+    "PULSAR_META_LEDGER_STORE": "Store URL of /ledgers, if --ledger-store is not given.",
+    "PULSAR_META_ENTRIES": "Sources of entries, separated by spaces, if --entries is not given.",
+    "PULSAR_META_MASTER": "Spark master URL, if --master is not given.",
+    "PULSAR_META_JOBS": "Number of processes that read logs, if --jobs is not given.",
+    "PULSAR_META_SERVICE_URL": "Service URL that lookup asks, if --service-url is not given.",
+    "PULSAR_META_PROFILE": "Profile, if --profile is not given.",
+    "PULSAR_META_CONFIG": "Config file. Default: $XDG_CONFIG_HOME/pulsar-meta/config.toml.",
+    "XDG_STATE_HOME": "Directory for undo files, which are written to pulsar-meta/undo in it.",
 }
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help page is ours."""
+    """A command with a help page of this module."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""
@@ -39,7 +39,7 @@ class HelpfulCommand(TyperCommand):
 
 
 class HelpfulGroup(TyperGroup):
-    """The program itself, or what has commands of two words; the help page lists the commands."""
+    """The program, or a command with subcommands; its help page lists the commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""
@@ -56,7 +56,7 @@ def _page(blocks: Iterable[Sequence[str]]) -> str:
 
 
 def command_page(command: Any, path: str, params: Sequence[Any], width: int) -> Iterator[Sequence[str]]:
-    """Yield the blocks of a command's page: usage, text, examples, arguments, options by their headings."""
+    """Yield the blocks of a command's page: usage, text, examples, arguments, and options by heading."""
     arguments = [param for param in params if param.param_type_name == "argument"]
     options = [param for param in params if param.param_type_name == "option"]
     usage = " ".join([path, "[OPTIONS]", *map(_argument_name, arguments)])
@@ -69,13 +69,13 @@ def command_page(command: Any, path: str, params: Sequence[Any], width: int) -> 
 
 
 def program_page(group: Any, path: str, params: Sequence[Any], width: int) -> Iterator[Sequence[str]]:
-    """Yield the blocks of the program's own page."""
-    *what, more = noun_page(group, path, params, width)
-    yield from (*what, _definitions("Environment", ENVIRONMENT, width), more)
+    """Yield the blocks of the program's page."""
+    *blocks, more = noun_page(group, path, params, width)
+    yield from (*blocks, _definitions("Environment", ENVIRONMENT, width), more)
 
 
 def noun_page(group: Any, path: str, params: Sequence[Any], width: int) -> Iterator[Sequence[str]]:
-    """Yield the blocks of the page of what has commands."""
+    """Yield the blocks of the page of a command with subcommands."""
     yield [f"Usage: {path} [OPTIONS] COMMAND [ARGUMENTS]"]
     yield from _text(group.help, width)
     ordered = sorted(enumerate(group.commands.values()), key=lambda item: _first(group, item[1]))
@@ -83,11 +83,11 @@ def noun_page(group: Any, path: str, params: Sequence[Any], width: int) -> Itera
         texts = {member.name: _first_paragraph(member.help) for member in members}
         yield _definitions(str(heading), texts, width, names=max(map(len, group.commands)))
     yield _definitions("Options", {_option_name(param): _option_text(param) for param in params}, width)
-    yield [f"{path} COMMAND --help says more about each command."]
+    yield [f"{path} COMMAND --help describes a command in detail."]
 
 
 def _first(group: Any, command: Any) -> int:
-    """Return where the heading of a command comes first."""
+    """Return the position of the first command under the same heading."""
     return [other.rich_help_panel for other in group.commands.values()].index(command.rich_help_panel)
 
 
@@ -108,7 +108,7 @@ def _first_paragraph(docstring: str) -> str:
 def _definitions(
     heading: str, described: Mapping[str, str], width: int, *, names: int | None = None
 ) -> Sequence[str]:
-    """Return the lines of names and what they mean: beside the name, or below one that is long."""
+    """Return lines with names and their texts; a text starts below its name if the name is long."""
     if not described:
         return ()
     margin = min(_NAMES, names or max(map(len, described)), width // 3) + 4
@@ -130,14 +130,14 @@ def _wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
 
 
 def _by_heading(options: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the options by heading: a command's own first, what all have last."""
-    found: dict[str, list[Any]] = {"Options": []}
+    """Group options by heading: the command's options first, the common ones last."""
+    groups: dict[str, list[Any]] = {"Options": []}
     for param in options:
         heading = _COMMON if "--help" in param.opts else (param.rich_help_panel or "Options")
-        found.setdefault(heading, []).append(param)
-    if _COMMON in found:
-        found[_COMMON] = found.pop(_COMMON)
-    return found
+        groups.setdefault(heading, []).append(param)
+    if _COMMON in groups:
+        groups[_COMMON] = groups.pop(_COMMON)
+    return groups
 
 
 def _argument_name(param: Any) -> str:
@@ -146,13 +146,13 @@ def _argument_name(param: Any) -> str:
 
 
 def _option_name(param: Any) -> str:
-    """Return the spellings of an option, the short one first, and what its value is called."""
+    """Return the spellings of an option, the short one first, and the name of its value."""
     spellings = sorted(param.opts, key=len)
     if param.secondary_opts:
-        # --a/--no-a, on lines that fit.
+        # Click would print --a/--no-a, which can't be wrapped.
         return ", ".join((*spellings, *param.secondary_opts))
     value = "" if param.is_flag or param.count else f" {param.metavar}"
-    # Those without a short spelling are as far to the right.
+    # Options without a short spelling are indented to line up with the long spellings.
     return ("" if spellings[0][1] != "-" else "    ") + ", ".join(spellings) + value
 
 

@@ -1,6 +1,7 @@
-"""JSON Schemas (2020-12) of documents, made from the types that the functions which write them return.
+"""JSON Schemas (2020-12) of documents, generated from their types.
 
-A TypedDict is an object, its docstring the description. More fields may come, so objects are open.
+A TypedDict becomes an object with its docstring as description. Objects allow more fields, because later
+releases may add some.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ _PLAIN: Final[dict[Any, Schema]] = {
 def document_schema(title: str, kinds: list[Any]) -> Schema:
     """Return the schema of a document of one of these TypedDicts, or of a list of such documents.
 
-    TypeError for a type that JSON has no form for.
+    Raises TypeError if a type has no form in JSON.
     """
     definitions: dict[str, Schema] = {}
-    one = _any_of([_schema(kind, definitions) for kind in kinds])
+    document = _any_of([_schema(kind, definitions) for kind in kinds])
     return {
         "$schema": DIALECT,
         "title": title,
         "anyOf": [{"$ref": "#/$defs/document"}, {"type": "array", "items": {"$ref": "#/$defs/document"}}],
-        "$defs": {"document": one, **dict(sorted(definitions.items()))},
+        "$defs": {"document": document, **dict(sorted(definitions.items()))},
     }
 
 
 def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    """Return the schema of a type; those of objects go into `definitions`, by the names of their types."""
+    """Return the schema of a type; schemas of objects are added to `definitions` by type name."""
     if is_typeddict(kind):
         return _reference(kind.__name__, lambda: _object(kind, definitions), definitions)
     if isinstance(kind, Members):
@@ -65,7 +66,7 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if isinstance(kind, Either):
         return _union(kind.kinds, definitions)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return {"enum": [one.value for one in kind]}
+        return {"enum": [member.value for member in kind]}
     if kind is int:
         definitions["Integer"] = INTEGER
         return {"$ref": "#/$defs/Integer"}
@@ -79,7 +80,7 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
 
 def _reference(name: str, made: Callable[[], Schema], definitions: dict[str, Schema]) -> Schema:
     if name not in definitions:
-        # There before its members are looked at: one of them may be of the same type.
+        # Registered before its members are resolved, because a member may have the same type.
         definitions[name] = {}
         definitions[name] |= made()
     return {"$ref": f"#/$defs/{name}"}
@@ -91,8 +92,8 @@ def _members(kind: Members, definitions: dict[str, Schema]) -> Schema:
 
 
 def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    # `__required_keys__` does not see NotRequired in annotations that are strings. Of a part that another
-    # module has, names are that module's: each annotation knows its own.
+    # `__required_keys__` ignores NotRequired in annotations that are strings. The empty namespaces make each
+    # annotation resolve names in its own module.
     hints = get_type_hints(kind, {}, {}, include_extras=True)
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
     required = [name for name in hints if name not in optional | kind.__optional_keys__]
@@ -105,17 +106,17 @@ def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
 
 
 def _cases(name: str, kind: Any, definitions: dict[str, Schema]) -> Iterator[Schema]:
-    """Yield for each value of another member that decides on it what the member `name` then is."""
+    """Yield a conditional schema of the member `name` for each value of the member that decides its type."""
     by = get_args(kind)[1] if get_origin(kind) is Annotated else None
     if isinstance(by, ByMember):
-        for value, one in by.of().items():
-            deciding = {"properties": {by.name: {"const": value}}, "required": [by.name]}
-            yield {"if": deciding, "then": {"properties": {name: _schema(one, definitions)}}}
+        for value, type_then in by.of().items():
+            condition = {"properties": {by.name: {"const": value}}, "required": [by.name]}
+            yield {"if": condition, "then": {"properties": {name: _schema(type_then, definitions)}}}
 
 
 def _annotated(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
-    written, closer = arguments
-    return _schema(written if isinstance(closer, ByMember) else closer, definitions)
+    declared, detail = arguments
+    return _schema(declared if isinstance(detail, ByMember) else detail, definitions)
 
 
 def _list(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
@@ -123,7 +124,7 @@ def _list(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
 
 
 def _tuple(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
-    items = [_schema(one, definitions) for one in arguments]
+    items = [_schema(argument, definitions) for argument in arguments]
     return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 
 
@@ -136,7 +137,7 @@ def _literal(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Sche
 
 
 def _union(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
-    return _any_of([_schema(one, definitions) for one in arguments])
+    return _any_of([_schema(argument, definitions) for argument in arguments])
 
 
 def _any_of(schemas: list[Schema]) -> Schema:

@@ -1,7 +1,7 @@
-"""Render opened blocks: one line per message, or one document with all messages of an entry.
+"""Render the messages in blocks of entries: one line per message, or one document per entry.
 
-The text is the same as `render.entries` makes for one message. Entries that are not opened here (markers,
-chunks, encrypted entries, compacted batches, and everything unusual) are shown one by one.
+The text is the same as `render.entries` makes for a single message. Entries that can't be opened here
+(markers, chunks, encrypted entries, compacted batches, and everything unusual) are shown one by one.
 
 Needs NumPy and PyArrow.
 """
@@ -50,7 +50,7 @@ from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
 from pulsar_meta.jobs.entry_reader import bounded
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 
-# A message's line has about so many bytes in addition to the message's own text.
+# Estimated bytes of a line in addition to the text of its message.
 LINE: Final = 256
 _WIDE: Final = ("event_time", "sequence_id")
 _FLAGS: Final = ("compacted_out", "null_value")
@@ -84,7 +84,7 @@ class Kind:
 
 
 class OpenedBlock:
-    """The messages of some of a block's entries, those in `shown`; of others they mean nothing."""
+    """The messages of a block's entries in `shown`; rows of other entries have no meaning."""
 
     def __init__(self, cells: BlockCells, shown: Rows, max_size: int) -> None:
         """Open the entries in `shown`, payloads decompressed up to `max_size` bytes."""
@@ -105,9 +105,9 @@ class OpenedBlock:
             else:
                 self._sizes[row] = len(payload)
         self._batch, self._rows = batch, np.array(numbers, np.int64)
-        self._found = split_batches(batches, cells.headers.message_counts()[self._rows])
-        _leave_out(self._found)
-        self.shown[self._rows[~self._found.whole]] = False
+        self._messages = split_batches(batches, cells.headers.message_counts()[self._rows])
+        _leave_out(self._messages)
+        self.shown[self._rows[~self._messages.whole]] = False
 
     def texts(self, lines: Callable[[Kind], Iterator[Cells]], separator: str) -> Cells:
         """Return the text of all messages of each entry, formatted by `lines`."""
@@ -124,44 +124,44 @@ class OpenedBlock:
         return pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), each), separator)
 
     def _of_batches(self) -> Kind:
-        found, headers = self._found, self.cells.headers
-        own = FieldCells(SingleMessageMetadata, found.heads, found.fields, found.properties)
-        entries = self._rows[found.rows]
+        messages, headers = self._messages, self.cells.headers
+        own = FieldCells(SingleMessageMetadata, messages.heads, messages.fields, messages.properties)
+        entries = self._rows[messages.rows]
         last = self.cells.field("index").values.view(np.int64)[entries]
-        before = np.maximum(headers.index_widths()[entries] - 1 - found.places, 0)
-        own.rows = found.whole[found.rows]
-        return Kind(self.cells, own, entries, found.places, last - before, found.payload_sizes)
+        before = np.maximum(headers.index_widths()[entries] - 1 - messages.places, 0)
+        own.rows = messages.whole[messages.rows]
+        return Kind(self.cells, own, entries, messages.places, last - before, messages.payload_sizes)
 
     def _alone(self) -> Kind:
         last = self.cells.field("index").values.view(np.int64)
         return Kind(self.cells, self.cells, np.arange(self.cells.count), None, last, self._sizes)
 
 
-def _leave_out(found: Messages) -> None:
+def _leave_out(messages: Messages) -> None:
     """Leave batches with a number that is too large for JSON to be shown one by one."""
-    odd = np.zeros(len(found.rows), bool)
+    odd = np.zeros(len(messages.rows), bool)
     for name in _WIDE:
-        odd |= found.fields[name].values > MAX_SAFE_INTEGER
-    found.whole[found.rows[odd]] = False
+        odd |= messages.fields[name].values > MAX_SAFE_INTEGER
+    messages.whole[messages.rows[odd]] = False
 
 
-def plain_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
+def plain_messages(block: PresentBlock, max_size: int) -> Iterator[Part]:
     """Yield the plain lines of each entry's messages."""
-    cells = BlockCells(held)
+    cells = BlockCells(block)
     for rows, opened in _opened(cells, timed_rows(cells), max_size):
         yield rows.start, opened.shown[rows], opened.texts(_plain_columns, "")[rows]
 
 
-def csv_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
+def csv_messages(block: PresentBlock, max_size: int) -> Iterator[Part]:
     """Yield the lines of CSV of each entry's messages."""
-    cells = BlockCells(held)
+    cells = BlockCells(block)
     for rows, opened in _opened(cells, cells.rows, max_size):
         yield rows.start, opened.shown[rows], opened.texts(_csv_columns, "")[rows]
 
 
-def json_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
+def json_messages(block: PresentBlock, max_size: int) -> Iterator[Part]:
     """Yield the lines of NDJSON of entries with their messages."""
-    cells = BlockCells(held)
+    cells = BlockCells(block)
     documents = joined(json_parts(cells))
     for rows, opened in _opened(cells, json_rows(cells), max_size):
         messages = opened.texts(_json_columns, ", ")[rows]
@@ -174,9 +174,9 @@ def _opened(cells: BlockCells, shown: Rows, max_size: int) -> Iterator[tuple[sli
     shown = shown & ~closed_rows(cells.headers)
     sizes = opened_sizes(cells.block, cells.headers) + LINE * cells.headers.message_counts()
     for rows in bounded(np.where(shown, sizes, 0)):
-        some = np.zeros(cells.count, bool)
-        some[rows] = shown[rows]
-        yield rows, OpenedBlock(cells, some, max_size)
+        selected = np.zeros(cells.count, bool)
+        selected[rows] = shown[rows]
+        yield rows, OpenedBlock(cells, selected, max_size)
 
 
 def _plain_columns(kind: Kind) -> Iterator[Cells]:

@@ -1,4 +1,4 @@
-"""Results of `check` and `top` as OpenMetrics text, for a textfile collector.
+"""Results of `check` and `top` as OpenMetrics text for a textfile collector.
 
 Labels are only `code`, `severity` and `namespace`, so that topics don't become time series.
 Names and labels are part of the contract (docs/monitoring.md).

@@ -32,7 +32,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a drawing: where it starts and how wide it is, as shares of the whole (0 to 1)."""
+    """A part of a drawing: its start and width as shares of the drawing (0 to 1)."""
 
     start: float
     width: float
@@ -41,7 +41,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: text, or in a column of charts the parts that are drawn, one over the other."""
+    """A cell: text, or in a chart column the parts to draw, from bottom to top."""
 
     text: str = ""
     parts: Sequence[Part] = ()
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table; one that stands out is drawn in another colour."""
+    """A row of a table, drawn in another colour if `stands_out` is set."""
 
     cells: Sequence[Cell]
     stands_out: bool = False
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page: a heading, notes, lines as a person reads them, and a table."""
+    """A part of a page: a heading, notes, lines of text, and a table."""
 
     heading: str = ""
     notes: Sequence[str] = ()
@@ -87,10 +87,10 @@ def table(
     right: frozenset[str] = frozenset(),
     bars: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Section:
-    """Return a table as a section, without columns that are empty in every row; `right` are those of numbers.
+    """Return a table as a section, without columns that are empty in every row.
 
-    Behind a column that `bars` names stands one of bars, as long as the numbers given for the rows (None: no
-    bar) against the largest of them.
+    `right` names the number columns. `bars` maps a column to a number for each row; these are drawn next to
+    the column as bars relative to the largest number, and None draws no bar.
     """
     drawn: list[Column] = []
     cells: list[list[Cell]] = [[] for _ in rows]
@@ -114,9 +114,9 @@ def _kind(texts: Iterable[str], *, number: bool) -> Kind:
     return "path" if any("/" in text for text in texts) else "text"
 
 
-def bar(share: float, behind: float = 0.0) -> Cell:
-    """Return a bar of that share of its cell, over a pale one."""
-    return Cell(parts=[*([Part(0, behind, "pale")] if behind else []), Part(0, share)])
+def bar(share: float, pale: float = 0.0) -> Cell:
+    """Return a bar that takes a share of its cell (0 to 1), over a pale bar."""
+    return Cell(parts=[*([Part(0, pale, "pale")] if pale else []), Part(0, share)])
 
 
 def _shares(numbers: Sequence[float | None]) -> list[float | None]:
@@ -133,23 +133,23 @@ def _template() -> Template:
         """Let lines break between the parts of a path."""
         return Markup(escape(harmless(text)).replace("/", Markup("/<wbr>")))
 
-    found = Environment(
+    environment = Environment(
         autoescape=True,
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         finalize=lambda value: harmless(value) if type(value) is str else value,
     )
-    found.filters["breakable"] = breakable
-    return found.get_template(TEMPLATE)
+    environment.filters["breakable"] = breakable
+    return environment.get_template(TEMPLATE)
 
 
 NAMESPACES: Final = 40
-# Requests of ZooKeeper's clients over this size end their session (jute.maxbuffer).
+# ZooKeeper closes the connection of a client that sends a larger request (jute.maxbuffer).
 ZOOKEEPER_LIMIT: Final = 1 << 20
 
 
 def top_page(document: Document, source: str) -> str:
-    """Return the page for a document of `top` about the store `source`, a URL without credentials."""
+    """Return the HTML page of a `top` document; `source` is the store's URL without credentials."""
     sections = (
         _histogram(document["histogram"]),
         _namespaces(document["namespaces"]),
@@ -159,7 +159,7 @@ def top_page(document: Document, source: str) -> str:
 
 
 def bound_of(row: Document) -> str:
-    """Return how a class of sizes is called."""
+    """Return the name of a row of the histogram."""
     if row["at_most"] == 0:
         return "empty"
     return f"to {size(row['at_most'])}" if row["at_most"] else "more"
@@ -196,9 +196,9 @@ def _histogram(rows: Sequence[Document]) -> Section:
 
 def _namespaces(rows: Sequence[Document]) -> Section:
     most = max(_most(rows, "size"), _most(rows, "raw_size"))
-    notes = ["The strong part of a bar is what is stored, the whole of it what that unpacks to."]
+    notes = ["The dark part of a bar is the stored size, the complete bar the size after decompression."]
     if len(rows) > NAMESPACES:
-        notes.append(f"{len(rows) - NAMESPACES} smaller ones are left out.")
+        notes.append(f"{len(rows) - NAMESPACES} smaller namespaces are not shown.")
     cells = [
         Row(
             [

@@ -1,4 +1,4 @@
-"""Documents as a Parquet file, for other programs' tables."""
+"""Write documents as a Parquet file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pulsar_meta.codecs.frames.row_schema import arrow_schema
 from pulsar_meta.codecs.json_text import Document
 
 ROWS_AT_ONCE: Final = 50_000
-# A row group of the file has at most so many batches.
+# Batches in a row group, at most.
 BATCHES_AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Rows that are columns already: an array of Arrow for each type, in their order."""
+    """Rows that are already columns: one Arrow array per type, in the order of the types."""
 
     arrays: Sequence[Any]
 
 
 def write_parquet(documents: Iterable[Document | Columns], out: IO[bytes], types: Mapping[str, str]) -> None:
-    """Write a column for each of `types` (as in `row_schema.TYPES`), null if a document lacks it.
+    """Write a column for each of `types` (as in `row_schema.TYPES`), null if a document lacks the field.
 
-    UsageError for a number that the column's type does not hold.
+    Raises UsageError if a value does not fit its column's type.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -36,22 +36,22 @@ def write_parquet(documents: Iterable[Document | Columns], out: IO[bytes], types
     texts = [name for name, kind in types.items() if kind == "string"]
     with pq.ParquetWriter(out, schema, use_dictionary=texts) as writer:
         batches = (pa.record_batch(columns, schema=schema) for columns in _as_columns(documents, schema))
-        while some := list(islice(batches, BATCHES_AT_ONCE)):
-            writer.write_table(pa.Table.from_batches(some))
+        while row_group := list(islice(batches, BATCHES_AT_ONCE)):
+            writer.write_table(pa.Table.from_batches(row_group))
 
 
 def _as_columns(documents: Iterable[Document | Columns], schema: Any) -> Iterator[Sequence[Any]]:
     import pyarrow as pa
 
-    for made, group in groupby(documents, key=lambda one: isinstance(one, Columns)):
-        if made:
-            yield from (one.arrays for one in group if isinstance(one, Columns))
+    for are_columns, group in groupby(documents, key=lambda item: isinstance(item, Columns)):
+        if are_columns:
+            yield from (item.arrays for item in group if isinstance(item, Columns))
             continue
-        while rows := [one for one in islice(group, ROWS_AT_ONCE) if not isinstance(one, Columns)]:
+        while rows := [item for item in islice(group, ROWS_AT_ONCE) if not isinstance(item, Columns)]:
             columns = []
             for field in schema:
                 try:
                     columns.append(pa.array([row.get(field.name) for row in rows], field.type))
                 except (pa.ArrowInvalid, OverflowError) as error:
-                    raise UsageError(f"-o parquet: a value of {field.name!r} is no {field.type}") from error
+                    raise UsageError(f"-o parquet: a {field.name!r} does not fit {field.type}") from error
             yield columns

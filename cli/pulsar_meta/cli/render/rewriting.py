@@ -1,4 +1,4 @@
-"""Text about a rewriting run: its plan, progress, summary, and the command that resumes it."""
+"""Text about a run that rewrites values: plan, question, summary, and the commands that resume or undo it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsar_meta.jobs.values.comparison import NAMED
 
 
 def summary_lines(document: Document, undo: str | None = None) -> Iterator[str]:
-    """Yield the lines of a summary; `undo` is the command that takes it back."""
+    """Yield the lines of a summary; `undo` is the command that undoes the run."""
     yield f"{document['seen']} seen, {_changed(document)}"
     for name in ("kept", "skipped"):
         reasons = ", ".join(f"{reason} {count}" for reason, count in document[f"{name}_for"].items())
@@ -38,23 +38,23 @@ def _changed(document: Document) -> str:
 
 
 def named(names: Sequence[str], count: int) -> str:
-    """Return the first names of so many in a sentence."""
+    """List the first of `count` names for a sentence."""
     more = f" and {count - len(names)} more" if count > len(names) else ""
     return ", ".join(map(harmless, names)) + more
 
 
 def effects(document: Document) -> dict[Effect, int]:
-    """Return how many of the values in a summary are replaced, created and removed."""
+    """Count the values of a summary that are replaced, created and removed."""
     created, removed = document["created"], document["removed"]
     return {"replace": document["rewritten"] - created - removed, "create": created, "remove": removed}
 
 
 def question_lines(document: Document, first: Sequence[Decided]) -> Iterator[str]:
-    """Yield what will happen, for a person who is asked; `first` are the first of the writes."""
-    for seen, decision in first:
+    """Yield the lines above the confirmation question: the `first` writes, then the summary."""
+    for record, decision in first:
         sizes = f"{decision.size_before} -> {decision.size_after}"
         amount = sizes if decision.effect == "replace" else str(decision.size_before or decision.size_after)
-        yield f"  {_TO_DO[decision.effect]} {seen.path}: {amount} bytes"
+        yield f"  {_TO_DO[decision.effect]} {record.path}: {amount} bytes"
     if document["rewritten"] > len(first):
         yield f"  and {document['rewritten'] - len(first)} more"
     first_line, *others = summary_lines(document)
@@ -63,7 +63,7 @@ def question_lines(document: Document, first: Sequence[Decided]) -> Iterator[str
 
 
 def question(document: Document) -> str:
-    """Return the question whether to go ahead."""
+    """Return the confirmation question."""
     parts = [
         f"{_TO_DO[name]} {counted(count, 'values')}" for name, count in effects(document).items() if count
     ]
@@ -113,7 +113,7 @@ _OF_STORE = ("--store", "--ledger-store", "--profile")
 
 
 def undo_command(arguments: Sequence[str], undo_file: Path | str) -> str:
-    """Return the command line that takes a run back, with the store that was named on this one."""
+    """Return the command line that undoes a run, with the store options of this command line."""
     words, given = ["pulsar-meta", "undo", str(undo_file)], list(map(redact, arguments))
     for at, word in enumerate(given):
         if word.startswith(tuple(f"{option}=" for option in _OF_STORE)):
@@ -124,7 +124,7 @@ def undo_command(arguments: Sequence[str], undo_file: Path | str) -> str:
 
 
 def resume_command(arguments: Sequence[str], undo_file: Path) -> str:
-    """Return the command line that continues a run, to be typed into a shell."""
+    """Return the shell command that resumes a run."""
     words = ["pulsar-meta", *(redact(argument) for argument in arguments)]
     if not any(word == "--undo-file" or word.startswith("--undo-file=") for word in words):
         words += ["--undo-file", str(undo_file)]
@@ -140,13 +140,13 @@ _ESTIMATE = (
 
 
 def estimate_view(by: str | None) -> View:
-    """Return the rows of an estimate with full numbers; `by` is what they are grouped by."""
+    """Return the rows of an estimate with exact numbers, grouped by the field `by`."""
     fields = (*([by] if by else []), *_ESTIMATE)
     return View(fields, lambda row: [str(row[name] or 0) for name in fields], fields=fields)
 
 
 def estimate_table(by: str | None) -> View:
-    """Return the rows of an estimate for eyes: sizes with their units."""
+    """Return the rows of an estimate for a terminal, with units of sizes."""
     headings = (
         *([by] if by else []),
         "codec",
@@ -168,18 +168,18 @@ def estimate_table(by: str | None) -> View:
     return View(headings, row, frozenset(headings[-6:]), rare=frozenset({"undecodable"}))
 
 
-# Columns for what a field was, and for what it is.
+# Columns for the value of a field, before or after.
 LONGEST = 60
 
 
 def change_summary(differences: list[Document]) -> str:
-    """Return `field: before -> after` of the first few, and the number of the rest."""
-    named = "; ".join(
-        f"{one['field'].removeprefix('value.')}: {_text(one['before'])} -> {_text(one['after'])}"
-        for one in differences[:NAMED]
+    """Return `field: before -> after` of the first differences, and the number of the others."""
+    fields = "; ".join(
+        f"{change['field'].removeprefix('value.')}: {_text(change['before'])} -> {_text(change['after'])}"
+        for change in differences[:NAMED]
     )
     more = len(differences) - NAMED
-    return f"{named}; {more} more" if more > 0 else named
+    return f"{fields}; {more} more" if more > 0 else fields
 
 
 def _text(value: object) -> str:

@@ -25,7 +25,7 @@ FIELDS: Final = frozenset(TYPES)
 POSITION: Final = parse_template("{ledger_id}:{entry_id}:{batch_index}", TYPES)
 
 
-# Why nothing was found, by status, unless the answer has a reason of its own.
+# Why nothing was found, by status, unless the answer itself has a reason.
 _INDEX_REASONS: Final = {
     "before-first": "it is before the first entry that the topic still has",
     "after-last": "it is after the last entry",

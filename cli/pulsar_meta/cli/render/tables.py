@@ -1,4 +1,4 @@
-"""How documents become text: one JSON form, one line form for pipes, one table for eyes."""
+"""Documents as text: JSON, CSV, plain lines for pipes, and tables for people."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pulsar_meta.cli.render.text import (
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import LITERALS, Document, Style
 
-# What a cell has where there is nothing to show.
+# Cells without content.
 NOTHING = ("", "-")
-# In a table on a terminal columns are made no narrower than this; those of names, times and texts a bit more.
+# Columns of a table on a terminal are not made narrower than this.
 WORD_WIDTH: Final = 24
 HOUR_WIDTH: Final = 13
 NAME_WIDTH: Final = 16
@@ -38,7 +38,7 @@ _INDENTED: Final = Style(indent="  ")
 
 
 class Format(StrEnum):
-    """The forms that `-o` takes. Without it: a table on a terminal, plain lines in a pipe."""
+    """The values of `-o`. By default a terminal gets a table, and a pipe gets plain lines."""
 
     TABLE = "table"
     JSON = "json"
@@ -55,11 +55,11 @@ class Format(StrEnum):
 class View:
     """Documents as rows.
 
-    For eyes and for plain lines: the headings, and a document's cells in that order. `fields` are the columns
-    of CSV: names of JSON fields, those within another as `outer.inner`. `types` are Arrow's, by field of the
-    document; without them there is no Parquet. A table leaves columns that are `rare` out where all are 0.
-    `title` is that of a page of HTML; without it there is none. There a column that `bars` names has a bar
-    beside it, as long as the number in that field.
+    Tables and plain lines have `columns` and the cells of `row`, in the same order; columns in `right` are
+    aligned right. A table omits a column in `rare` if all its cells are 0. `fields` are the columns of CSV:
+    names of JSON fields, nested ones as `outer.inner`. `types` are the Arrow types by field, needed for
+    Parquet. `title` is the title of the HTML page, needed for HTML, and `bars` maps columns to the fields
+    that are drawn next to them.
     """
 
     columns: Sequence[str]
@@ -72,25 +72,25 @@ class View:
     bars: Mapping[str, str] = field(default_factory=dict)
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
-        """Yield the documents as one table of a page."""
-        shown = list(documents)
-        bars = {name: [document.get(field) for document in shown] for name, field in self.bars.items()}
-        yield table(self.columns, [self.row(one) for one in shown], right=self.right, bars=bars)
+        """Yield the documents as one table of an HTML page."""
+        rows = list(documents)
+        bars = {name: [document.get(field) for document in rows] for name, field in self.bars.items()}
+        yield table(self.columns, list(map(self.row, rows)), right=self.right, bars=bars)
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Rows of a view that are text already, in the form that was asked for: plain, CSV or NDJSON."""
+    """Rows of a view that are already text in the requested form (plain, CSV or NDJSON)."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Documents as paragraphs: the lines in which a person reads one of them.
+    """Documents as paragraphs.
 
-    `fields` are the columns of CSV, `title` is that of a page, as in a View; there `drawing` yields what
-    stands below the lines of a document.
+    `lines` yields the text of a document, and `drawing` the sections below it on an HTML page. `fields` and
+    `title` are those of a View.
     """
 
     lines: Callable[[Any], Iterable[str]]
@@ -99,18 +99,18 @@ class Detail:
     drawing: Callable[[Any], Iterable[Section]] = lambda document: ()
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
-        """Yield the sections of a page: each document's lines, then its drawing."""
+        """Yield the sections of an HTML page: each document's lines, then its drawing."""
         for document in documents:
             yield Section(lines=list(self.lines(document)))
             yield from self.drawing(document)
 
 
 def write_json(documents: Iterable[Document | Lines], out: IO[str], *, single: bool) -> None:
-    """Write one document (`single`) or a list, streaming; an error midway leaves a valid list.
+    """Write one document (`single`), or a list that stays valid if an error occurs midway.
 
-    On a terminal it is indented.
+    The JSON is indented on a terminal.
     """
-    text = _indented if out.isatty() else _in_a_line
+    text = _indented if out.isatty() else _json_text
     if single:
         for document in documents:
             out.write(text(document) + "\n")
@@ -125,22 +125,22 @@ def write_json(documents: Iterable[Document | Lines], out: IO[str], *, single: b
             out.write("]\n" if separator != "[" else "[]\n")
 
 
-def _in_a_line(document: Document | Lines) -> str:
+def _json_text(document: Document | Lines) -> str:
     return document.text.removesuffix("\n") if isinstance(document, Lines) else json_line(document)
 
 
 def _indented(document: Document | Lines) -> str:
-    return harmless(_INDENTED.text(LITERALS.decode(_in_a_line(document))), IN_JSON)
+    return harmless(_INDENTED.text(LITERALS.decode(_json_text(document))), IN_JSON)
 
 
 def write_ndjson(documents: Iterable[Document | Lines], out: IO[str]) -> None:
-    """Write a document a line."""
+    """Write one document per line."""
     for document in documents:
         out.write(document.text if isinstance(document, Lines) else json_line(document) + "\n")
 
 
 def write_plain(documents: Iterable[Document | Lines], out: IO[str], view: View | Detail) -> None:
-    """Write a line a row, cells separated by tabs, no heading; or the lines of a detail."""
+    """Write one line per row with tabs between cells and no heading, or the lines of a Detail."""
     for document in documents:
         if isinstance(document, Lines):
             out.write(document.text)
@@ -151,27 +151,27 @@ def write_plain(documents: Iterable[Document | Lines], out: IO[str], view: View 
 
 
 def csv_heading(view: View | Detail) -> str:
-    """Return the first line of CSV; UsageError where there are no columns."""
+    """Return the first line of CSV. Raises UsageError if the view has no columns."""
     if not view.fields:
         raise UsageError("these values have no columns: choose -o json, ndjson or plain")
-    # Names of JSON's fields have nothing that is quoted.
+    # Names of JSON fields never need quotes.
     return ",".join(view.fields) + "\n"
 
 
 def write_csv(
     documents: Iterable[Document | Lines], out: IO[str], view: View | Detail, *, heading: bool = True
 ) -> None:
-    """Write RFC 4180 rows under the names of JSON's fields, nothing where a document lacks one.
+    """Write RFC 4180 rows below the names of JSON fields; a cell is empty if the document lacks the field.
 
-    Objects and lists are JSON. To a terminal, what would steer it is written as escapes. `heading`: False
-    for rows that go on below those of another call.
+    Objects and lists are JSON. Characters that control a terminal are escaped on a terminal. Pass
+    `heading=False` to continue the rows of an earlier call.
     """
     names = csv_heading(view) if heading else ""
     rows = (
         document if isinstance(document, Lines) else [_csv_cell(document, name) for name in view.fields]
         for document in documents
     )
-    # What the first row costs is waited for before the heading stands there.
+    # Read the first row before the heading is written, so that an error leaves the output empty.
     first = list(islice(rows, 1))
     writer = csv.writer(out, lineterminator="\n")
     out.write(names)
@@ -192,10 +192,10 @@ def _csv_cell(document: Document, name: str) -> str:
 
 
 def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
-    """Draw a table for eyes, without columns that are empty in every row.
+    """Draw a table without columns that are empty in every row.
 
-    On a terminal that it is too wide for, headings, texts and times are folded and the middle of long
-    names is left out; where that is not enough, each row becomes a paragraph, with nothing left out.
+    If a terminal is too narrow, headings, texts and times are folded and long names lose their middle. If
+    that is not enough, each row becomes a paragraph with nothing left out.
     """
     if isinstance(view, Detail):
         write_plain(documents, out, view)
@@ -204,15 +204,15 @@ def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail
 
 
 def width_of(out: IO[str]) -> int | None:
-    """Return how many columns lines may have: None where no terminal shows them."""
+    """Return the columns that lines may have; None if the output is not a terminal."""
     return shutil.get_terminal_size().columns - 1 if out.isatty() else None
 
 
 def table_lines(documents: Iterable[Document], view: View, width: int | None) -> Iterator[str]:
-    """Yield the lines of a table, or of a paragraph for each row where it cannot be made that narrow."""
+    """Yield the lines of a table, or a paragraph for each row if the table does not fit `width`."""
     rows = [[in_a_cell(cell) for cell in view.row(document)] for document in documents]
     shown = [
-        at for at in range(len(view.columns)) if not rows or any(_says(row[at], view, at) for row in rows)
+        at for at in range(len(view.columns)) if not rows or any(_has_text(row[at], view, at) for row in rows)
     ]
     columns = [_Column(view.columns[at], [row[at] for row in rows], view) for at in shown]
     if fit(columns, width):
@@ -223,12 +223,12 @@ def table_lines(documents: Iterable[Document], view: View, width: int | None) ->
         yield from _paragraph(row, view, shown, width)
 
 
-def _says(cell: str, view: View, at: int) -> bool:
+def _has_text(cell: str, view: View, at: int) -> bool:
     return cell not in NOTHING and not (cell == "0" and view.columns[at] in view.rare)
 
 
 class _Column:
-    """A column on its way to a terminal: its heading, its cells, and how wide it is to be."""
+    """A column of a table on a terminal: its heading, cells, and width."""
 
     def __init__(self, name: str, cells: Sequence[str], view: View) -> None:
         self.name = name
@@ -239,16 +239,16 @@ class _Column:
         self.least = min(map(_least_width, cells), default=WORD_WIDTH)
 
     def fold_heading(self) -> None:
-        """Be no wider than the cells and each word of the heading ask for."""
+        """Shrink to the widest cell or word of the heading."""
         self.width = max([self.natural, *map(cell_width, self.name.split())])
 
     def fold_times(self) -> None:
-        """Be as narrow as an hour, where the cells are times."""
+        """Allow a column of times to become as narrow as the time of day."""
         if all(is_time(cell) or cell in NOTHING for cell in self.cells):
             self.least = HOUR_WIDTH
 
     def lines(self, text: str) -> list[str]:
-        """Return the lines of a cell, each as wide as the column."""
+        """Return the lines of a cell, each padded to the width of the column."""
         return [
             " " * (self.width - cell_width(line)) + line
             if self.right
@@ -258,13 +258,13 @@ class _Column:
 
 
 def _least_width(cell: str) -> int:
-    """Return how narrow a column with this cell may become: text is folded, names are shortened."""
+    """Return the least width of a column with this cell; text can be folded, names can be shortened."""
     return TEXT_WIDTH if " " in cell else NAME_WIDTH if "/" in cell else WORD_WIDTH
 
 
 def fit(columns: Sequence[_Column], width: int | None) -> bool:
-    """Make columns narrower until they fit a `width` (None: any will do); False where they cannot."""
-    if width is None or _together(columns) <= width:
+    """Make columns narrower until they fit `width` (None if unlimited); returns False if they can't."""
+    if width is None or _total_width(columns) <= width:
         return True
     for column in columns:
         column.fold_heading()
@@ -276,7 +276,7 @@ def fit(columns: Sequence[_Column], width: int | None) -> bool:
 
 
 def _narrow(columns: Sequence[_Column], width: int) -> bool:
-    while (over := _together(columns) - width) > 0:
+    while (over := _total_width(columns) - width) > 0:
         flexible = [column for column in columns if column.width > column.least]
         if not flexible:
             return False
@@ -286,7 +286,7 @@ def _narrow(columns: Sequence[_Column], width: int) -> bool:
     return True
 
 
-def _together(columns: Sequence[_Column]) -> int:
+def _total_width(columns: Sequence[_Column]) -> int:
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
 
 

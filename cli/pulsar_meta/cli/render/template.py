@@ -1,4 +1,4 @@
-"""Lines after a template of the user's: `--format '{ledger_id}:{entry_id}\\t{index}'`."""
+"""Lines formatted by a template of the user, such as `--format '{ledger_id}:{entry_id}\\t{index}'`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pulsar_meta.codecs.json_text import Document
 
 NOTHING: Final = "-"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "\\": "\\"}
-# What a template is tried with, by type; else a number.
+# Values for testing a template, by type; other types are numbers.
 _EXAMPLES: Final[Mapping[str, object]] = {"string": "", "bool": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template and the fields that it names."""
+    """A template, and the names of the fields in it."""
 
     text: str
     fields: frozenset[str]
 
     def line(self, document: Document) -> str:
-        """Return the line of a document, `-` where it lacks a field that the template names."""
+        """Format a document as a line; `-` if it lacks a field of the template."""
         if any(name not in document for name in self.fields):
             return NOTHING
         values = {name: document[name] for name in self.fields}
@@ -36,7 +36,7 @@ class Template:
         )
 
     def view(self) -> Detail:
-        """Return the view of documents as such lines."""
+        """Return a view that formats documents by this template."""
         return Detail(self._lines)
 
     def _lines(self, document: Document) -> Iterator[str]:
@@ -44,9 +44,10 @@ class Template:
 
 
 def parse_template(text: str, types: Mapping[str, str]) -> Template:
-    """Return a template, `\\t`, `\\n` and `\\\\` in it understood.
+    """Parse a template, in which `\\t`, `\\n` and `\\\\` are escapes.
 
-    `types` has the fields that there are. UsageError for one that there is not, or for what is no template.
+    `types` has the types of the fields. Raises UsageError if the template is not valid or names another
+    field.
     """
     text = re.sub(r"\\([tn\\])", lambda match: _ESCAPES[match[1]], text)
     try:
@@ -56,7 +57,7 @@ def parse_template(text: str, types: Mapping[str, str]) -> Template:
     names = frozenset(name for name, _ in parts)
     unknown = sorted(names - frozenset(types))
     if unknown:
-        raise UsageError(f"--format: no field {unknown[0]!r}; there are {', '.join(sorted(types))}")
+        raise UsageError(f"--format: no field {unknown[0]!r}: choose from {', '.join(sorted(types))}")
     if any(re.search(r"\d{4}|\{", spec) for _, spec in parts):
         raise UsageError(f"--format {text!r}: a width is a number up to 999")
     try:

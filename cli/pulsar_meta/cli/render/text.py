@@ -1,4 +1,4 @@
-"""Text as a person reads it: other people's characters made harmless, numbers with their units and nouns."""
+"""Text for people: control characters escaped, lines folded, numbers with units and nouns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pulsar_meta.codecs.json_text import dumps
 
 UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
-# What steers a terminal, or shows text in another order than it is written (Unicode's bidirectional
-# controls, UAX #9) or on another line (U+2028, U+2029).
+# Characters that control a terminal, change the order of text (Unicode's bidirectional controls, UAX #9), or
+# start a new line (U+2028, U+2029).
 _CONTROLS: Final = (*range(32), *range(127, 160))
 _OTHERS: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _ESCAPES: Final = {code: f"\\x{code:02x}" for code in _CONTROLS} | {
@@ -29,31 +29,31 @@ _line_end_re = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def harmless(text: str, escapes: Mapping[int, str] = _IN_A_LINE) -> str:
-    """Return `text` with what would steer a terminal as escapes; tabs and line ends stay."""
+    """Escape characters that control a terminal, except tabs and line ends."""
     return text if text.isprintable() else text.translate(escapes)
 
 
 def one_line(cell: str) -> str:
-    """Return `cell` with what would break a line or a column, or steer a terminal, as escapes."""
+    """Escape characters that control a terminal or break a line or column, and backslashes."""
     return cell.translate(_IN_A_CELL) if "\\" in cell else harmless(cell, _IN_A_CELL)
 
 
 def in_a_cell(text: str) -> str:
-    """Return `text` for a cell that only a person reads: harmless, on one line, backslashes as they are."""
+    """Escape characters that control a terminal or break a line, but not backslashes (for people only)."""
     return harmless(text, _FOR_EYES)
 
 
 def cell_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes (UAX #11: wide characters take two, marks none)."""
+    """Return the width of a text on a terminal: wide characters take two columns, marks none (UAX #11)."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Return `text` in lines of at most `width` columns: broken between words, long ones without middle.
+    """Fold a text between words into lines of at most `width` columns; long words lose their middle.
 
-    A time may be broken between its date and its hour.
+    A time may be folded between date and hour.
     """
     if cell_width(text) <= width:
         return [text]
@@ -69,12 +69,12 @@ def folded(text: str, width: int) -> list[str]:
 
 
 def is_time(text: str) -> bool:
-    """Return whether a text is a point in time as this program writes it."""
+    """Return True if a text is a time in the form that this program writes."""
     return _iso_time_re.fullmatch(text) is not None
 
 
 def without_middle(text: str, width: int) -> str:
-    """Return `text` in at most `width` columns: of a longer one the first third and the last two."""
+    """Shorten a text to `width` columns by replacing its middle; the end keeps twice as much as the start."""
     if cell_width(text) <= width:
         return text
     kept = width - 1
@@ -87,22 +87,22 @@ def without_middle(text: str, width: int) -> str:
 
 
 def message_line(text: str) -> str:
-    """Return a message as one harmless line."""
+    """Return a message as a single line without control characters."""
     return harmless(_line_end_re.sub(" ", text).rstrip())
 
 
 def json_line(document: Any) -> str:
-    """Return a document as one line of JSON that does not steer a terminal, and means the same."""
+    """Return a document as one line of JSON, with characters that control a terminal escaped."""
     return harmless_json(dumps(document))
 
 
 def harmless_json(text: str) -> str:
-    """Return JSON that does not steer a terminal, and means the same."""
+    """Escape the characters in JSON that control a terminal."""
     return text if text.isascii() and "\x7f" not in text else harmless(text, IN_JSON)
 
 
 def size(count: int) -> str:
-    """Return a number of bytes, 1024-based, with at most one decimal."""
+    """Format a number of bytes in units of 1024 with at most one decimal."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(UNITS))
@@ -117,7 +117,7 @@ def looked_at(checked: Mapping[str, int], not_checked: Mapping[str, str]) -> str
 
 
 def counted(number: int, nouns: str) -> str:
-    """Return a number with its noun, which is given in the plural: "1 entry", "2 entries", "1 batch"."""
+    """Return a number with its noun, given in the plural: "1 entry", "2 entries", "1 batch"."""
     if number != 1:
         return f"{number} {nouns}"
     for plural, singular in (("ies", "y"), ("ches", "ch"), ("xes", "x"), ("s", "")):
@@ -127,7 +127,7 @@ def counted(number: int, nouns: str) -> str:
 
 
 def unsized(entries: int) -> dict[str, str]:
-    """Return what is not checked of entries without a record where the index says that they lie."""
+    """Return the unchecked part, and the reason, for entries whose index points to no record."""
     if not entries:
         return {}
-    return {f"the bytes of {counted(entries, 'entries')}": "no record lies where the index says"}
+    return {f"the bytes of {counted(entries, 'entries')}": "the index points to no record"}

@@ -1,4 +1,4 @@
-"""How a person reads a decoded value: a heading, what it means, and what is in it."""
+"""Decoded values as text: a heading, the envelope, and the content."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _INDENTED: Final = Style(indent="  ")
 
 
 def document_lines(document: Document) -> Iterable[str]:
-    """Return the lines in which a person reads a document, nothing in them that breaks a line."""
+    """Return the text of a document, with line breaks and control characters escaped."""
     return map(_harmless, value_lines(document))
 
 
 def _harmless(line: str) -> str:
-    """Return `line` with what would break it, or steer a terminal, as escapes."""
+    """Escape characters that break a line or control a terminal."""
     if line.isprintable():
         return line
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
 
 
 def value_lines(document: Document) -> Iterator[str]:
-    """Yield the lines of one document: what it is, how it is stored, what it says."""
+    """Yield the text of a document: its heading, envelope, error and content."""
     yield heading(document)
     if document.get("envelope"):
         yield f"  envelope: {envelope_text(document['envelope'])}"
     if document.get("error"):
         fault = document["error"]
         where = f" at byte {fault['offset']}" if "offset" in fault else ""
-        yield f"  BROKEN{where}: {fault['message']}; what could be read before it:"
+        yield f"  BROKEN{where}: {fault['message']}; the part before it:"
     if document.get("value") is not None:
         yield from _BODIES.get(document["kind"], generic_lines)(document)
 
 
 def heading(document: Document) -> str:
-    """Return the first line: the path or the source, the kind, the version."""
+    """Return the first line: path or source, kind, version."""
     name = document.get("path") or document["source"]
     version = f", version {document['version']}" if "version" in document else ""
     return f"{name}  {document['kind']}{version}"
@@ -52,7 +52,7 @@ def envelope_text(envelope: Document) -> str:
 
 
 def managed_ledger_lines(document: Document) -> Iterator[str]:
-    """Yield the summary of a managed ledger and a line for each of its ledgers, by id."""
+    """Yield a summary of a managed ledger, and a line for each of its ledgers, by id."""
     meaning, value = document["meaning"], document["value"]
     open_ledger = meaning.get("open_ledger")
     if "ledger_count" in meaning:
@@ -72,7 +72,7 @@ def managed_ledger_lines(document: Document) -> Iterator[str]:
 
 
 def ledger_line(ledger: Document, open_ledger: object, special: dict[Any, Document]) -> str:
-    """Return what a managed ledger's record says of one of its ledgers."""
+    """Describe one ledger of a managed ledger's record."""
     number = int(ledger.get("ledgerId", -1))
     text = f"  ledger {number}: "
     if "entries" in ledger:
@@ -83,14 +83,18 @@ def ledger_line(ledger: Document, open_ledger: object, special: dict[Any, Docume
         text += f", closed {iso_time(int(ledger['timestamp']))} ({ledger['timestamp']})"
     extra = special.get(number, {})
     if "offload" in extra:
-        text += ", offloaded " + " ".join(f"{name}={one}" for name, one in extra["offload"].items())
+        text += ", offloaded " + _pairs(extra["offload"])
     if "properties" in extra:
-        text += ", properties " + " ".join(f"{name}={one}" for name, one in extra["properties"].items())
+        text += ", properties " + _pairs(extra["properties"])
     return text
 
 
+def _pairs(pairs: Document) -> str:
+    return " ".join(f"{name}={value}" for name, value in pairs.items())
+
+
 def cursor_lines(document: Document) -> Iterator[str]:
-    """Yield a cursor's position and its acknowledgements as ranges."""
+    """Yield a cursor's position and its acknowledged ranges."""
     meaning = document["meaning"]
     if "mark_delete" in meaning:
         yield f"  mark-delete position: {meaning['mark_delete']}"
@@ -114,7 +118,7 @@ def cursor_lines(document: Document) -> Iterator[str]:
 
 
 def acknowledged_lines(meaning: Document) -> Iterator[str]:
-    """Yield what is acknowledged after the mark-delete position."""
+    """Yield the acknowledgments after the mark-delete position."""
     if "acked_ranges" in meaning:
         entries, ranges = (counted(meaning[f"acked_{name}"], name) for name in ("entries", "ranges"))
         yield f"  individually acknowledged after it: {entries} in {ranges}"
@@ -165,18 +169,18 @@ def _segment_line(segment: Document) -> str:
 
 
 def generic_lines(document: Document) -> Iterator[str]:
-    """Yield a value that speaks for itself, indented, and what it means."""
+    """Yield a value as indented JSON or text, then its meaning."""
     value = document["value"]
     text = value if isinstance(value, str) else _INDENTED.text(value)
     for line in text.splitlines():
         yield f"  {line}"
-    for name, one in document["meaning"].items():
-        shown = one if isinstance(one, str) else dumps(one)
+    for name, meaning in document["meaning"].items():
+        shown = meaning if isinstance(meaning, str) else dumps(meaning)
         yield f"  {name.replace('_', ' ')}: {shown}"
 
 
 def unknown_lines(value: Any, path: str = "") -> Iterator[str]:
-    """Yield a line for each message, at any depth, that has fields unknown to the schema."""
+    """Yield a line for each message at any depth that has fields unknown to the schema."""
     if not isinstance(value, dict):
         return
     for name, member in value.items():
@@ -191,10 +195,10 @@ def unknown_lines(value: Any, path: str = "") -> Iterator[str]:
             yield from unknown_lines(member, here)
 
 
-def pair_lines(what: str, pairs: Document | None) -> Iterable[str]:
-    """Return a line for each of some properties, secrets redacted."""
+def pair_lines(noun: str, pairs: Document | None) -> Iterable[str]:
+    """Return a line for each property, with secrets redacted."""
     return [
-        f"  {what} {name} = {'(redacted)' if value == REDACTED else value}"
+        f"  {noun} {name} = {'(redacted)' if value == REDACTED else value}"
         for name, value in (pairs or {}).items()
     ]
 
