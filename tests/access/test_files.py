@@ -21,20 +21,20 @@ def test_only_ordinary_files_of_a_sensible_size_are_read(tmp_path: Path) -> None
     (tmp_path / "file").write_bytes(b"12345")
     assert read_regular(tmp_path / "file", 5) == b"12345"
     for limit in (0, 4):
-        with pytest.raises(DecodeError, match=f"over {limit} bytes"):
+        with pytest.raises(DecodeError, match=f"more than {limit} bytes"):
             read_regular(tmp_path / "file", limit)
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(DecodeError, match="not an ordinary file"):
             read_regular(path, 5)
-    with pytest.raises(DecodeError, match="over 5 bytes"):
+    with pytest.raises(DecodeError, match="more than 5 bytes"):
         read_any(Path("/dev/zero"), 5)
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "none", 5)
 
 
 def test_a_secret_file_without_an_end_is_refused() -> None:
-    with pytest.raises(UsageError, match="sensible size"):
+    with pytest.raises(UsageError, match="plausible size"):
         read_secret("file:/dev/zero")
 
 

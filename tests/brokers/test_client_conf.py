@@ -112,7 +112,7 @@ def test_unsupported_settings_are_refused(tmp_path: Path, settings: dict[str, st
         ([], 2, "no broker"),
         (["--service-url", "pulsar://h", "--property", "rack"], 2, "not KEY=VALUE"),
         (["--service-url", "pulsar://h", "--property", "a=1", "--property", "a=2"], 2, "given twice"),
-        (["--service-url", "pulsar://h", "--token", "abc"], 2, "never from the command line"),
+        (["--service-url", "pulsar://h", "--token", "abc"], 2, "never taken from the command line"),
         (["--client-conf", "/not/there"], 3, "no such file/not/there"),
         (["--service-url", "pulsar://127.0.0.1:1"], 6, "Connection refused"),
     ],

@@ -136,7 +136,7 @@ def test_a_tls_lookup_uses_the_tls_url() -> None:
         LookupRequest(TOPIC), [connected(), accepted(brokerServiceUrlTls="pulsar+ssl://o:6651")], addresses
     )
     assert str(next_address(hop)) == "pulsar+ssl://o:6651"
-    with pytest.raises(UnreachableError, match="names no TLS URL"):
+    with pytest.raises(UnreachableError, match="has no TLS URL"):
         play(LookupRequest(TOPIC), [connected(), accepted()], addresses)
 
 

@@ -84,7 +84,7 @@ def test_an_older_broker_gets_no_question(recorded: list[BaseCommand]) -> None:
 def test_nonsense_is_refused(recorded: list[BaseCommand]) -> None:
     dag = recorded[1].scalableTopicUpdate.dag
     dag.segments[2].hash_start = 0x9000
-    with pytest.raises(DecodeError, match="segment 2 has no range of hashes"):
+    with pytest.raises(DecodeError, match="segment 2 has an invalid hash range"):
         play(recorded[:2])
     del dag.segments[:]
     with pytest.raises(DecodeError, match="expected the segments"):
@@ -162,7 +162,7 @@ def test_a_short_name_that_fits_two_topics_is_refused(recorded: list[BaseCommand
     recorded[1].scalableTopicUpdate.dag.segments[0].legacy_topic_name = ""
     (outcome,) = look_up(Broker(recorded, {other: 0}), other, short=True)
     assert isinstance(outcome.error, UsageError)
-    assert str(outcome.error) == f"two topics have this name: say {other} or {TOPIC}"
+    assert str(outcome.error) == f"two topics have this name; use {other} or {TOPIC}"
     # Its full name is not ambiguous.
     (outcome,) = look_up(Broker(recorded, {other: 0}), other, short=False)
     assert (outcome.error, outcome.notes(), outcome.segment) == (None, [], None)
@@ -171,7 +171,7 @@ def test_a_short_name_that_fits_two_topics_is_refused(recorded: list[BaseCommand
 def test_a_full_name_gets_a_note_that_it_is_the_sealed_part(recorded: list[BaseCommand]) -> None:
     old = "persistent://public/default/moved"
     (outcome,) = look_up(Broker(recorded, {old: 0}), old, short=False)
-    note = f"{old} is but the sealed old part of {TOPIC}, which has 3 segments more"
+    note = f"{old} is only the sealed old part of {TOPIC}, which has 3 more segments"
     assert (outcome.document()["notes"], outcome.document()["segment_state"]) == ([note], "SEALED")
     part = f"{old}-partition-1"
     recorded[1].scalableTopicUpdate.dag.segments[0].legacy_topic_name = part
@@ -184,12 +184,12 @@ def test_notes_tell_what_the_broker_could_not_answer(recorded: list[BaseCommand]
     (outcome,) = look_up(Broker(recorded, {}), missing, short=True)
     assert outcome.error is None
     assert outcome.notes() == [
-        f"there is no topic {missing} yet: brokers answer for a name that nobody uses, too"
+        f"the topic {missing} doesn't exist yet; brokers also answer lookups of unused names"
     ]
     broker = Broker(recorded, {"persistent://public/default/moved": 0})
     broker.refuses = True
     (outcome,) = look_up(broker, "persistent://public/default/moved", short=True)
     (note,) = outcome.notes()
     assert outcome.error is None
-    assert note.startswith(f"whether {TOPIC} is there is not known: ")
+    assert note.startswith(f"cannot find out if {TOPIC} exists: ")
     assert "AuthorizationError" in note

@@ -90,12 +90,12 @@ def test_short_names_are_the_brokers(pulsar: PulsarStandalone) -> None:
     assert (code, b"two topics have this name" in said) == (2, True)
     for part in ("persistent://public/default/moved", "persistent://public/default/parted-partition-1"):
         code, topics, said = looked_up(part)
-        assert (code, topics, b"is but the sealed old part of" in said) == (0, [part], True)
+        assert (code, topics, b"is only the sealed old part of" in said) == (0, [part], True)
     code, topics, said = looked_up("persistent://public/default/both")
     assert (code, len(topics), b"sealed" in said) == (0, 1, False)
     code, topics, said = looked_up("nix")
     assert (code, topics) == (0, ["persistent://public/default/nix"])
-    assert b"there is no topic persistent://public/default/nix yet" in said
+    assert b"the topic persistent://public/default/nix doesn't exist yet" in said
     # Nothing was made by asking.
     assert not [
         one for one in pulsar.admin("GET", "persistent/public/default") if "nix" in one or "split" in one

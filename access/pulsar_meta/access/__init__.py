@@ -1,1 +1,1 @@
-"""What stores, entries and brokers need alike to reach bytes: URLs, credentials, TLS, RocksDB for reading."""
+"""Shared access code of stores, entries and brokers: URLs, credentials, TLS, files and read-only RocksDB."""

@@ -1,8 +1,8 @@
 """Read small files safely, lock files, keep temporary directories, and notice when files change.
 
-Reading never blocks on a device or a pipe. A temporary directory is locked (flock) as long as its process
-lives; the next process removes the directories of processes that were killed. Changes are recognised by sizes
-and times, without reading the files.
+Reading never blocks on a device or a pipe. A temporary directory is locked (flock) while its process runs,
+and later processes remove the directories of killed ones. Changes are recognized by sizes and times, without
+reading the files.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pulsar_meta.codecs.errors import DecodeError
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open an ordinary file for reading; DecodeError for a pipe, a device or a socket, else OSError."""
-    # Without O_NONBLOCK, opening a pipe that nobody writes to would never return.
+    """Open a regular file. Raises DecodeError for a pipe, device or socket, and otherwise OSError."""
+    # O_NONBLOCK, because opening a pipe without a writer would otherwise never return.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -32,13 +32,13 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the bytes of an ordinary file; DecodeError also where it has more than `limit`."""
+    """Read a regular file. Raises DecodeError also if it has more than `limit` bytes."""
     with open_regular(path) as file:
         return _bounded(file, path, limit)
 
 
 def read_any(path: Path, limit: int) -> bytes:
-    """Return the bytes of a file or of a pipe somebody writes to; DecodeError for more than `limit`."""
+    """Read a file or a pipe. Raises DecodeError if there are more than `limit` bytes, and OSError."""
     with path.open("rb") as file:
         return _bounded(file, path, limit)
 
@@ -46,7 +46,7 @@ def read_any(path: Path, limit: int) -> bytes:
 def _bounded(file: BinaryIO, path: Path, limit: int) -> bytes:
     data = file.read(limit + 1)
     if len(data) > limit:
-        raise DecodeError(f"over {limit} bytes", source=str(path))
+        raise DecodeError(f"more than {limit} bytes", source=str(path))
     return data
 
 
@@ -54,21 +54,21 @@ PREFIX: Final = "pulsar-meta-scratch-"
 
 
 class ScratchDirectory:
-    """A new directory of our own below the temporary one (TMPDIR), until `cleanup`."""
+    """A new directory below the temporary directory (TMPDIR), until `cleanup`."""
 
     def __init__(self) -> None:
-        """Make it, after removing those of processes that are no more."""
+        """Create the directory, after removing those of processes that no longer run."""
         self._lock: int | None = None
         parent = Path(tempfile.gettempdir())
         remove_abandoned(parent)
-        # It has another name until it is locked, or somebody could think it abandoned.
+        # Until it is locked it has another name, because another process could remove it as abandoned.
         unlocked = Path(tempfile.mkdtemp(prefix=".pulsar-meta-", dir=parent))
         self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = unlocked.rename(parent / (PREFIX + unlocked.name.rpartition("-")[2]))
 
     def cleanup(self) -> None:
-        """Remove it with everything in it. Safe to call twice."""
+        """Remove the directory with its contents. Can be called twice."""
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -76,7 +76,7 @@ class ScratchDirectory:
 
 
 def without_scratch(text: str) -> str:
-    """Return `text` with files in such a directory by their names alone: each process has another one."""
+    """Return `text` with the paths of scratch directories removed, because they differ in every run."""
     return re.sub(re.escape(str(Path(tempfile.gettempdir()) / PREFIX)) + r"[^/\s]*/?", "", text)
 
 
@@ -99,9 +99,9 @@ def _remove_unlocked(directory: Path) -> None:
 
 
 def locked_now(file: IO[bytes]) -> bool:
-    """Lock an open file (flock) for as long as it is open; False where somebody else holds its lock.
+    """Lock an open file (flock) until it is closed. Returns False if another process has locked it.
 
-    Some file systems have no locks: there the file counts as locked, as nobody else can be asked.
+    On file systems without locks this returns True.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,15 +111,15 @@ def locked_now(file: IO[bytes]) -> bool:
 
 
 class Stamps:
-    """Sizes and times of files and directories as they were when this was made."""
+    """The sizes and modification times of files and directories at one moment."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        """Take paths; what is not there counts as changed once it is."""
+        """Record the current state of `paths`, which don't have to exist."""
         self._before = {path: _stamp(path) for path in paths}
 
     @property
     def changed(self) -> bool:
-        """Whether any of them is another now."""
+        """Whether any of the paths has changed, appeared or disappeared since then."""
         return any(_stamp(path) != before for path, before in self._before.items())
 
 

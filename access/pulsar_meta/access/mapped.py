@@ -1,11 +1,11 @@
-"""Files mapped into memory, of which a page that cannot be read is an error and not the end of the process.
+"""Files mapped into memory. An unreadable page is reported as an error instead of ending the process.
 
-Where a mapped file is truncated meanwhile, or lies on a bad sector, the kernel sends SIGBUS to the thread
-that reads the page. Here the page is replaced by zeros, so that reading goes on, and `check` says what
-happened: call it before what was read is believed. Elsewhere than on Linux the signal ends the process.
+If a mapped file is truncated, or a sector is bad, the kernel sends SIGBUS to the thread that reads the page.
+The handler replaces the page by zeros so that the thread can continue, and `check` reports the failure. Call
+`check` before you use the data. On systems other than Linux the signal ends the process.
 
-A handler in Python cannot do that: it runs after the reading instruction, which would be tried forever.
-So the handler is a C function made by ctypes, and runs in the thread that reads.
+A handler in Python can't do this, because it only runs after the reading instruction, which would be retried
+forever. The handler is therefore a C function made by ctypes, which runs in the reading thread.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from typing import Final
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 
-# Where mappings lie, the first address and the one past the last; and where reading them failed.
+# The first address of each mapping and the address after its end, and the pages that could not be read.
 _mapped: Final[dict[int, int]] = {}
 _unreadable: Final[set[int]] = set()
 _installed: Final[list[object]] = []
 
 
 class MappedFile:
-    """An ordinary file's bytes, read-only, in `view`; they stay as long as a view of them lives."""
+    """A regular file's bytes in the read-only `view`. The mapping exists as long as a view of it."""
 
     def __init__(self, path: Path) -> None:
-        """Map the file; DecodeError where it is gone or no file, UnreachableError where it is refused."""
+        """Map the file.
+
+        Raises DecodeError if it doesn't exist or isn't a regular file, UnreachableError if mapping it fails.
+        """
         self.path = path
         self.view = memoryview(b"")
         self._start = 0
@@ -40,15 +43,15 @@ class MappedFile:
                 if file.seek(0, 2):
                     self._map(file.fileno())
         except FileNotFoundError as error:
-            raise DecodeError("the file is gone", source=str(path)) from error
+            raise DecodeError("the file no longer exists", source=str(path)) from error
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UnreachableError(f"cannot be read: {reason}", source=str(path)) from error
+            raise UnreachableError(f"cannot read the file: {reason}", source=str(path)) from error
 
     def check(self) -> None:
-        """Raise UnreachableError where a part of what was read so far could not be read."""
+        """Raise UnreachableError if a part of the file could not be read so far."""
         if _unreadable and any(self._start <= place < self._start + len(self.view) for place in _unreadable):
-            reason = "a part of it cannot be read: it was truncated meanwhile, or its disk is failing"
+            reason = "cannot read a part of the file; it was truncated, or its disk is failing"
             raise UnreachableError(reason, source=str(self.path))
 
     def _map(self, number: int) -> None:
@@ -98,7 +101,7 @@ def _address(mapping: mmap.mmap) -> int:
 
 
 def _install() -> None:
-    """Handle SIGBUS for our mappings; for all other memory the handler from before stays."""
+    """Handle SIGBUS for these mappings. For all other memory the previous handler stays in charge."""
     if _installed:
         return
     library = ctypes.CDLL(None)
@@ -114,11 +117,11 @@ def _install() -> None:
             _unreadable.add(page)
             library.mmap(page, mmap.PAGESIZE, mmap.PROT_READ, kind, -1, 0)
         else:
-            # Comes again at once, and meets the one before.
+            # The instruction is retried immediately, and the previous handler then gets the signal.
             library.sigaction(signal.SIGBUS, ctypes.byref(before), None)
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(_SigInfo), ctypes.c_void_p)(unreadable)
     ours.handler = ctypes.cast(handler, ctypes.c_void_p).value
-    # It has to live as long as the process.
+    # The handler must not be garbage-collected.
     _installed.append(handler)
     library.sigaction(signal.SIGBUS, ctypes.byref(ours), ctypes.byref(before))

@@ -1,11 +1,11 @@
-"""Store URLs: what they name, the options in their query, and where credentials come from.
+"""Store URLs, the options in their query, and references to credentials.
 
 Networked stores: `SCHEME://HOST:PORT[,HOST:PORT…][/PATH][?OPTION=VALUE&…]`. All of them accept these options:
 
 - `timeout=SECONDS`: the time to connect, and to wait for an answer (default 10),
 - `ca=FILE`, `cert=FILE`, `key=FILE`: TLS with this authority and this client certificate,
 - `auth=REFERENCE`: a reference to the credentials, never the credentials: `file:PATH` (the file's first line)
-  or `env:NAME`. Each store documents what the text contains (`user:password`, a token).
+  or `env:NAME`. Each store documents the format of the text (`user:password`, a token).
 
 Files (`snapshot:`, `dir:`, `rocksdb:`) take everything after the colon as a path. Secrets come from a file or
 the environment, never from a command line or a URL.
@@ -29,42 +29,44 @@ LARGEST_SECRET: Final = 64 << 10
 
 
 def read_secret(reference: str, name: str = "auth") -> str:
-    """Return the first line of what `file:PATH` or `env:NAME` holds; the text never enters a message.
+    """Return the first line of a secret in `file:PATH` or `env:NAME`. It never appears in messages.
 
-    UsageError, with `name` in front, for another form and where no secret is.
+    Raises UsageError, which begins with `name`, if the reference is invalid or there is no secret.
     """
     return secret_reader(reference, name)()
 
 
 def secret_reader(reference: str, name: str = "auth") -> Callable[[], str]:
-    """Return how to read the secret anew whenever it is sent; raises as `read_secret`."""
-    kind, _, where = reference.partition(":")
-    if kind not in ("file", "env") or not where:
+    """Return a function that reads the secret each time it is needed. Raises the errors of `read_secret`."""
+    kind, _, target = reference.partition(":")
+    if kind not in ("file", "env") or not target:
         raise UsageError(
-            f"{name}: a secret comes from file:PATH or env:NAME, never from the command line itself"
+            f"{name}: expected file:PATH or env:NAME; secrets are never taken from the command line"
         )
     if kind == "env":
-        return partial(_from_environment, where, name)
-    return partial(_from_file, Path(where.removeprefix("//")), name)
+        return partial(_from_environment, target, name)
+    return partial(_from_file, Path(target.removeprefix("//")), name)
 
 
 def user_password(secret: str, name: str = "auth") -> tuple[str, str]:
-    """Split `user:password`; UsageError where there is no colon."""
+    """Split `user:password`. Raises UsageError if there is no user or no colon."""
     user, colon, password = secret.partition(":")
     if not colon or not user:
-        raise UsageError(f"{name}: what it refers to has to read user:password")
+        raise UsageError(f"{name}: the secret must have the form user:password")
     return user, password
 
 
 def _from_environment(variable: str, name: str) -> str:
-    return _first_line(os.environ.get(variable, ""), f"the environment has no secret in {variable}", name)
+    return _first_line(
+        os.environ.get(variable, ""), f"the environment variable {variable} is not set or empty", name
+    )
 
 
 def _from_file(path: Path, name: str) -> str:
     try:
         text = read_any(path, LARGEST_SECRET).decode()
     except (OSError, UnicodeDecodeError, DecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text of a sensible size"
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file of a plausible size"
         raise UsageError(f"{name}: cannot read {path}: {why}") from error
     return _first_line(text, f"{path} is empty", name)
 
@@ -81,7 +83,7 @@ LARGEST_CERTIFICATE = 16 << 20
 COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 
 _AT = r"(?:@|%40)"
-# The authority of a URL in a text, and what follows it up to the next URL.
+# The authority of a URL in a text, and the rest of the text up to the next URL.
 _NEXT = r"(?![\s,;'\"]+[\w+.:-]+://)"
 _authority_re = re.compile(rf"(?<=://)(?P<authority>(?:{_NEXT}[^/?#\s])*)(?P<rest>(?:{_NEXT}[^\n])*)")
 _host_re = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?")
@@ -94,17 +96,17 @@ _endpoint_re = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?$"
 
 
 def redact(text: str) -> str:
-    """Return a URL, or a text with URLs in it, with their credentials replaced by ***.
+    """Replace the credentials in a URL, or in a text with URLs, by ***.
 
-    These are what stands before the last `@` of an authority (also written %40), and options of a query
-    that are called password, secret, token and the like. What says where a secret lies (`auth=file:…`) stays.
+    Credentials are everything before the last `@` (or %40) of an authority, and query options with names like
+    password, secret and token. References to secrets (`auth=file:…`) are kept.
     """
     text = _authority_re.sub(_without_user, text)
     return _secret_option_re.sub(r"\g<name>***", _bare_re.sub(r"\g<scheme>***@", text))
 
 
 def redact_about(url: str, text: str) -> str:
-    """Return a text about `url` as `redact` does, and its credentials as *** wherever they stand alone."""
+    """Redact `text` like `redact`, and also replace the credentials of `url` if they occur outside a URL."""
     user = re.search(rf"://(.*){_AT}", url) if redact(url) != url else None
     if user is not None:
         password = user[1].partition(":")[2]
@@ -119,27 +121,27 @@ def _without_user(found: re.Match[str]) -> str:
     *user, hosts = re.split(_AT, authority)
     named = hosts and all(map(_host_re.fullmatch, hosts.split(",")))
     if authority and not named and re.search(_AT, rest):
-        # No host: a password with a slash or the like in it, which ends where the last @ is.
+        # This is not a host, but part of a password with a slash in it, which ends at the last @.
         hidden, shown = "***@", re.split(_AT, rest)[-1]
     elif user:
         hidden, shown = "***@", hosts + rest
-    # The next URL may follow without a blank.
+    # The next URL may follow without a space.
     return hidden + _authority_re.sub(_without_user, shown)
 
 
 def split_scheme(url: str) -> tuple[str, str]:
-    """Return (scheme, the rest); UsageError where there is no scheme."""
+    """Return (scheme, rest). Raises UsageError if there is no scheme."""
     scheme, colon, rest = url.partition(":")
     if not colon or not rest:
-        raise UsageError(f"a store is SCHEME:WHERE, not {redact(url)!r}")
+        raise UsageError(f"invalid URL {redact(url)!r}: expected SCHEME:LOCATION")
     return scheme, rest
 
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """A networked store's URL, taken apart. `path` is the chroot or namespace without its slashes.
+    """A parsed URL of a networked store. `path` is the chroot or namespace without its outer slashes.
 
-    `url` is the whole, with the slashes that may be left out.
+    `url` is the complete URL, with `//` even if it was omitted.
     """
 
     url: str
@@ -150,24 +152,26 @@ class ServerUrl:
 
     @classmethod
     def parse(cls, url: str, *, default_port: int, options: Collection[str] = ()) -> ServerUrl:
-        """Take `url` apart; UsageError for credentials in it, a bad address or an unknown option."""
+        """Parse `url`. Raises UsageError for credentials in it, an invalid address or an unknown option."""
         scheme, rest = split_scheme(url)
         address, _, query = rest.removeprefix("//").partition("?")
         hosts, _, path = address.partition("/")
         known = all(_endpoint_re.match(host) for host in hosts.split(","))
         if re.search(_AT, hosts) or (re.search(_AT, address) and not known):
-            # Nothing of the address is shown: where the password ends is not known.
-            raise UsageError(f"{scheme}://***: credentials go into a file or the environment (?auth=file:…)")
+            # The address is not shown, because the end of the password is unknown.
+            raise UsageError(
+                f"{scheme}://***: put credentials in a file or the environment (?auth=file:… or env:…)"
+            )
         url = f"{scheme}://{rest.removeprefix('//')}"
         endpoints = tuple(_endpoint(host, default_port, url) for host in hosts.split(","))
         given = _query(query, frozenset(options) | COMMON_OPTIONS, url)
         return cls(url, scheme, endpoints, unquote(path).strip("/"), given)
 
     def check_tls(self, *, used: bool, how: str) -> None:
-        """Raise UsageError where certificates are named that cannot be read, or would not be used."""
+        """Raise UsageError if certificate options are given without TLS, or their files are unreadable."""
         for name in ("ca", "cert", "key"):
             if name in self.options and not used:
-                raise UsageError(f"{name}=… is for TLS, which {how} turns on", source=self.url)
+                raise UsageError(f"{name}=… needs TLS; turn it on with {how}", source=self.url)
             self.file(name)
 
     @property
@@ -187,19 +191,19 @@ class ServerUrl:
         return number
 
     def flag(self, name: str) -> bool:
-        """Return whether an option is set (`name=true`, `name=1`)."""
+        """Return True if an option is set (`name=true`, `name=1`)."""
         text = self.options.get(name, "false").lower()
         if text not in ("true", "1", "yes", "false", "0", "no"):
             raise UsageError(f"{name}={text}: expected true or false", source=self.url)
         return text in ("true", "1", "yes")
 
     def secret(self, name: str = "auth") -> str | None:
-        """Return the credentials that an option refers to, None where it is not given."""
+        """Return the credentials that an option refers to, or None if the option is missing."""
         reference = self.options.get(name)
         return None if reference is None else read_secret(reference, name)
 
     def file(self, name: str) -> bytes | None:
-        """Return the bytes of the file that an option names."""
+        """Read the file that an option names, or return None if the option is missing."""
         path = self.options.get(name)
         if path is None:
             return None
@@ -214,7 +218,7 @@ class ServerUrl:
 def _endpoint(text: str, default_port: int, url: str) -> str:
     port = re.search(r":(\d+)$", text)
     if not _endpoint_re.match(text) or (port and not 0 < int(port[1]) <= LAST_PORT):
-        raise UsageError(f"{url}: a server is HOST or HOST:PORT")
+        raise UsageError(f"{url}: invalid server {text!r}: expected HOST or HOST:PORT")
     return text if port else f"{text}:{default_port}"
 
 
@@ -222,7 +226,6 @@ def _query(query: str, known: frozenset[str], url: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in known:
-            raise UsageError(
-                f"{url.partition('?')[0]}: no option {name!r}; known: {', '.join(sorted(known))}"
-            )
+            choices = ", ".join(sorted(known))
+            raise UsageError(f"{url.partition('?')[0]}: unknown option {name!r}; choose from {choices}")
     return options

@@ -1,1 +1,1 @@
-"""Asking live brokers: connections, lookups, and what a client.conf says of both."""
+"""Lookups in live brokers: the protocol, connections, and settings from a client.conf."""

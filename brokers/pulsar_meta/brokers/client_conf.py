@@ -1,4 +1,4 @@
-"""How to reach and enter a cluster: Pulsar's own client.conf, tokens from files and the environment.
+"""Read connection settings from Pulsar's client.conf, and tokens from files and the environment.
 
 Sources: apache/pulsar conf/client.conf, AuthenticationToken, AuthenticationBasic, AuthenticationTls,
 AuthenticationUtil (the `key:value,key:value` form of parameters).
@@ -19,7 +19,8 @@ from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import read_json_object
 
 LARGEST_CONF: Final = 16 << 20
-# Nothing says how a file would write a map of properties; the others have options of their own, or none.
+# The format of lookupProperties in a file is undefined. The other settings are command-line options or
+# unsupported.
 NOT_READ: Final = ("lookupProperties", "listenerName", "proxyServiceUrl")
 
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
@@ -27,23 +28,22 @@ _PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
 
 @dataclass(frozen=True, slots=True)
 class ClientConf:
-    """What a client needs to know before it connects."""
+    """The settings with which a client connects. `ignored` names settings that would affect lookups."""
 
     service_url: str | None = None
     credentials: Credentials = field(default_factory=Credentials)
     tls: TlsSettings = field(default_factory=TlsSettings)
-    # Settings of the file that would change where a lookup goes, and that are not read.
     ignored: tuple[str, ...] = ()
 
 
 def read_client_conf(path: Path) -> ClientConf:
-    """Return what a client.conf says; UsageError for what is in it and cannot be honoured."""
+    """Read a client.conf. Raises UsageError for settings that are not supported."""
     try:
         settings = last_values(decode_properties(read_any(path, LARGEST_CONF)))
     except OSError as error:
         raise unreadable(error, str(path)) from error
     if _true(settings.get("useKeyStoreTls")):
-        raise UsageError("useKeyStoreTls: Java key stores are not read, give PEM files", source=str(path))
+        raise UsageError("useKeyStoreTls: Java key stores are not supported; use PEM files", source=str(path))
     tls = TlsSettings(
         trust_certs=_path(settings.get("tlsTrustCertsFilePath")),
         certificate=_path(settings.get("tlsCertificateFilePath")),
@@ -59,7 +59,7 @@ def read_client_conf(path: Path) -> ClientConf:
 
 
 def token_credentials(source: str) -> Credentials:
-    """Return token authentication from `file:PATH` or `env:NAME`, read anew whenever it is sent."""
+    """Return token authentication from `file:PATH` or `env:NAME`, which is read each time it is sent."""
     read = secret_reader(source, "token")
     read()
     return Credentials("token", lambda: read().strip().encode())
@@ -82,12 +82,12 @@ def _credentials(
             certificate, key = _path(given.get("tlsCertFile")), _path(given.get("tlsKeyFile"))
             return Credentials("tls"), replace(tls, certificate=certificate, key=key)
     raise UsageError(
-        f"authPlugin {plugin} is not known here: none, token, basic and tls are", source=str(conf)
+        f"unknown authPlugin {plugin}; supported are none, token, basic and tls", source=str(conf)
     )
 
 
 def _token(parameters: str) -> Credentials:
-    """Return the token in any form that AuthenticationToken takes: token:, file:, env:, JSON or as it is."""
+    """Parse a token in any form that AuthenticationToken accepts: token:, file:, env:, JSON or plain."""
     if parameters.startswith(("file:", "env:")):
         return token_credentials(parameters)
     if parameters.startswith("{"):
@@ -98,7 +98,7 @@ def _token(parameters: str) -> Credentials:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    """Return parameters given as a JSON object or as `key:value,key:value`."""
+    """Parse parameters that are a JSON object or `key:value,key:value`."""
     if text.startswith("{"):
         try:
             return {str(key): str(value) for key, value in read_json_object(text).items()}

@@ -1,11 +1,10 @@
-"""The lookup protocol of clients, without sockets: who serves a topic, its partitions, its segments.
+"""The clients' lookup protocol without sockets: a topic's broker, its partitions and its segments.
 
-`look_up` is a generator: it yields `Connect` and `Ask` and is sent what came back, so the same protocol runs
-over a socket and over the bytes of a test. As a client's lookup does, it makes a broker take a bundle that no
-broker owns. Asking for the number of partitions can create partitions of a topic that does not exist, if the
-broker creates topics automatically; Pulsar 3.0.6, 3.3.1 and 4.0 on can be asked not to. Asking for segments
-of a
-scalable topic (PIP-460) opens a session that ends with the connection.
+`look_up` is a generator. It yields `Connect` and `Ask`, and the caller sends back the result, so that the
+same protocol runs over a socket and over bytes in a test. Like a client's lookup, it makes a broker load a
+bundle that no broker owns. Requesting the number of partitions of a missing topic can create partitions if
+the broker creates topics automatically; since Pulsar 3.0.6, 3.3.1 and 4.0 the request can forbid that.
+Requesting the segments of a scalable topic (PIP-460) opens a session that ends with the connection.
 
 Sources: apache/pulsar BinaryProtoLookupService.findBroker (redirects, authoritative, which URL), ClientCnx
 (CONNECT, PING, AUTH_CHALLENGE), ServerCnx.handleLookup, handlePartitionMetadataRequest and
@@ -40,7 +39,8 @@ from pulsar_meta.proto.PulsarApi_pb2 import (
 )
 
 PROTOCOL_VERSION: Final = 21
-# 21 came before lookup properties did, so whoever agrees on less cannot know them (PIP-368, Pulsar 4.0).
+# Version 21 is older than lookup properties, so brokers with a lower version don't support them (PIP-368,
+# Pulsar 4.0).
 OLDEST_WITH_PROPERTIES: Final = (4, 0)
 MAX_REDIRECTS: Final = 20
 
@@ -49,7 +49,7 @@ _version_re = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How to authenticate: Pulsar's name of the method, and a function that returns the current secret."""
+    """Pulsar's name of an authentication method, and a function that returns the current secret."""
 
     method: str = "none"
     secret: Callable[[], bytes] = field(default=lambda: b"", repr=False)
@@ -57,7 +57,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class OriginalClient:
-    """What a proxy says of the client it speaks for."""
+    """The client on whose behalf a proxy sends a request."""
 
     principal: str | None = None
     auth_data: str | None = field(default=None, repr=False)
@@ -66,7 +66,7 @@ class OriginalClient:
 
 @dataclass(frozen=True, slots=True)
 class LookupRequest:
-    """One lookup: the full name of a topic and everything that goes along with it."""
+    """One lookup: the full name of a topic, and everything that a client sends with it."""
 
     topic: str
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -80,14 +80,14 @@ class LookupRequest:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Wanted: a fresh connection to the first of these that answers. The address is sent back."""
+    """Requests a new connection to the first address that answers. The caller sends back that address."""
 
     addresses: Sequence[BrokerAddress]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Wanted: send this command, and send back the next one that arrives."""
+    """Requests that a command is sent. The caller sends back the next command from the broker."""
 
     command: BaseCommand
 
@@ -97,7 +97,7 @@ Step = Connect | Ask
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One broker that was asked: who it says it is, and its answer (None where it failed before one)."""
+    """One broker of a lookup, with its version and its answer."""
 
     address: BrokerAddress
     authoritative: bool
@@ -107,10 +107,11 @@ class Hop:
 
 
 def look_up(addresses: Sequence[BrokerAddress], request: LookupRequest) -> Generator[Step | Hop, Any, Hop]:
-    """Yield what to do and each Hop when it is known; return the last one, which names the topic's broker.
+    """Run a lookup. Yields steps and each Hop, and returns the last hop, which names the topic's broker.
 
-    NotFoundError where there is no such topic, UsageError where its name is refused, UnreachableError for
-    every other refusal and for more than `max_redirects` redirects, DecodeError for an answer of nonsense.
+    Raises NotFoundError if the topic doesn't exist, UsageError if its name is invalid, UnreachableError if
+    the lookup is refused for another reason or has more than `max_redirects` redirects, and DecodeError for
+    an invalid answer.
     """
     authoritative = request.authoritative
     for _ in range(request.max_redirects + 1):
@@ -126,22 +127,22 @@ def look_up(addresses: Sequence[BrokerAddress], request: LookupRequest) -> Gener
 
 
 def next_address(hop: Hop) -> BrokerAddress:
-    """Return the broker that an answer names, by the URL that fits how we came: plain or TLS."""
+    """Return the broker in an answer, from the TLS URL if this hop used TLS, else from the plain one."""
     tls = hop.address.tls
     url = hop.answer.brokerServiceUrlTls if tls else hop.answer.brokerServiceUrl
     if not url:
         kind = "TLS" if tls else "plain"
-        raise UnreachableError(f"the answer names no {kind} URL of a broker", source=str(hop.address))
+        raise UnreachableError(f"the answer has no {kind} URL of a broker", source=str(hop.address))
     try:
         return parse_service_url(text_of(url))[0]
     except UsageError as error:
         raise DecodeError(
-            f"not a broker's URL in the answer: {error.message}", source=str(hop.address)
+            f"the answer has an invalid broker URL: {error.message}", source=str(hop.address)
         ) from error
 
 
 def knows_properties(hop: Hop) -> bool | None:
-    """Return whether the broker's version knows lookup properties, None where it does not say."""
+    """Whether the broker supports lookup properties, or None if its version is unknown."""
     if hop.protocol_version < PROTOCOL_VERSION:
         return False
     version = release_of(hop)
@@ -149,20 +150,20 @@ def knows_properties(hop: Hop) -> bool | None:
 
 
 def release_of(hop: Hop) -> tuple[int, int] | None:
-    """Return the major and minor number of the broker's release, None where it does not say."""
+    """Return the major and minor version of the broker's release, or None if it is unknown."""
     version = _version_re.search(hop.server_version)
     return (int(version[1]), int(version[2])) if version else None
 
 
 def refusal(address: BrokerAddress, error: int, message: str | bytes) -> PulsarMetaError:
-    """Return the error, with its exit code, for a ServerError that a broker answered."""
+    """Convert a broker's ServerError to the error with the right exit code."""
     name = ServerError.Name(error) if error in ServerError.values() else f"error {error}"
     text = " ".join(f"{name}: {text_of(message)}".split())
     if error in (ServerError.TopicNotFound,):
         return NotFoundError(text, source=str(address))
     if error in (ServerError.InvalidTopicName,):
         return UsageError(text, source=str(address))
-    return UnreachableError(f"refused, {text}", source=str(address))
+    return UnreachableError(f"the broker refused the request: {text}", source=str(address))
 
 
 def _ask_broker(
@@ -184,9 +185,9 @@ def _ask_broker(
 def converse(
     address: BrokerAddress, command: BaseCommand, request: LookupRequest, wanted: str
 ) -> Generator[Step, Any, BaseCommand]:
-    """Send `command` and return the `wanted` one; what the broker asks meanwhile is answered.
+    """Send `command` and return the broker's `wanted` command. Answers PING and AUTH_CHALLENGE.
 
-    Raises the broker's refusal, DecodeError where another command comes back.
+    Raises the broker's error, or DecodeError if the broker sends another command.
     """
     reply: BaseCommand = yield Ask(command)
     while (name := command_name(reply)) in _ANSWERS:
@@ -199,7 +200,7 @@ def converse(
 
 
 def connect_command(request: LookupRequest) -> BaseCommand:
-    """Return the CONNECT that opens every connection."""
+    """Return the CONNECT command, which is the first one of every connection."""
     command = BaseCommand(type=BaseCommand.CONNECT)
     connect = command.connect
     connect.client_version = request.client_version
@@ -212,7 +213,7 @@ def connect_command(request: LookupRequest) -> BaseCommand:
 
 
 def lookup_command(request: LookupRequest, authoritative: bool) -> BaseCommand:
-    """Return the LOOKUP, properties in the order given."""
+    """Return the LOOKUP command, with the properties in the given order."""
     command = BaseCommand(type=BaseCommand.LOOKUP)
     lookup = command.lookupTopic
     lookup.topic, lookup.request_id, lookup.authoritative = request.topic, 1, authoritative
@@ -225,7 +226,7 @@ def lookup_command(request: LookupRequest, authoritative: bool) -> BaseCommand:
 
 
 def add_original(body: Any, original: OriginalClient) -> None:
-    """Put the original client into a command: each has a place for it, newer brokers believe CONNECT only."""
+    """Add the original client to a command. Newer brokers only use the one in CONNECT."""
     for name in ("principal", "auth_data", "auth_method"):
         value = getattr(original, name)
         if value is not None:
@@ -258,10 +259,11 @@ MAX_PARTITIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """The number of partitions, 0 for none; None where `why` says what kept it from being known.
+    """The number of partitions (0 if not partitioned), or None with the reason `why` it is unknown.
 
-    `refused`: the broker was asked and refused; else it was not asked, since that could create some.
-    `absent`: it says that there is no such topic. `scalable`: it can be asked for scalable topics.
+    `refused` means that the broker refused the request. Otherwise an unknown number means that no request was
+    sent, because it could create partitions. `absent` means that the topic doesn't exist. `scalable` means
+    that the broker supports scalable topics.
     """
 
     count: int | None
@@ -274,9 +276,9 @@ class PartitionAnswer:
 def ask_partitions(
     addresses: Sequence[BrokerAddress], request: LookupRequest
 ) -> Generator[Step, Any, PartitionAnswer]:
-    """Yield what to do and return the answer; a topic that does not exist has no partitions.
+    """Request the number of partitions. A topic that doesn't exist has none.
 
-    Raises what connecting raises in `look_up`, DecodeError for an answer of nonsense.
+    Raises the errors that connecting raises in `look_up`, and DecodeError for an invalid answer.
     """
     address = yield Connect(addresses)
     connect = connect_command(request)
@@ -285,8 +287,8 @@ def ask_partitions(
     scalable = reply.connected.feature_flags.supports_scalable_topics
     if not reply.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation:
         version = text_of(reply.connected.server_version)
-        why = f"{address} ({version}) cannot be asked for partitions without creating some"
-        return PartitionAnswer(None, f"{why}: {request.topic} is looked up as it is named")
+        why = f"did not request the partitions of {request.topic}"
+        return PartitionAnswer(None, f"{why}, because {address} ({version}) could create some")
     command = partitions_command(request)
     reply = yield from converse(address, command, request, "PARTITIONED_METADATA_RESPONSE")
     return replace(_checked(address, reply.partitionMetadataResponse), scalable=scalable)
@@ -297,14 +299,14 @@ def _checked(address: BrokerAddress, answer: CommandPartitionedTopicMetadataResp
         error = refusal(address, answer.error, answer.message)
         if isinstance(error, NotFoundError):
             return PartitionAnswer(0, absent=True)
-        return PartitionAnswer(None, f"whether there are partitions is not known: {error}", refused=True)
+        return PartitionAnswer(None, f"cannot find out the number of partitions: {error}", refused=True)
     if answer.partitions > MAX_PARTITIONS:
         raise DecodeError(f"the broker claims {answer.partitions} partitions", source=str(address))
     return PartitionAnswer(answer.partitions)
 
 
 def partitions_command(request: LookupRequest) -> BaseCommand:
-    """Return the PARTITIONED_METADATA that creates nothing."""
+    """Return a PARTITIONED_METADATA command that doesn't create a topic."""
     command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
     question = command.partitionMetadata
     question.topic, question.request_id = request.topic, 1
@@ -313,14 +315,15 @@ def partitions_command(request: LookupRequest) -> BaseCommand:
     return command
 
 
-MOST_SEGMENTS: Final = 1_000_000
+MAX_SEGMENTS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOf:
-    """A segment, by the name that its ledgers have, and which scalable topic it belongs to.
+    """A segment of a scalable topic.
 
-    `state` is ACTIVE or SEALED, `controller` the URL of the broker that decides about splits and merges.
+    `topic` is the name under which its ledgers are stored, `state` is ACTIVE or SEALED, and `controller` is
+    the URL of the broker that decides about splits and merges.
     """
 
     topic: str
@@ -332,10 +335,10 @@ class SegmentOf:
 def ask_segments(
     addresses: Sequence[BrokerAddress], request: LookupRequest
 ) -> Generator[Step, Any, list[SegmentOf]]:
-    """Yield what to do and return the segments in the order of their ids.
+    """Request the segments of a scalable topic, sorted by id.
 
-    Raises what connecting raises in `look_up`, the broker's refusal, UnreachableError for a broker without
-    scalable topics, DecodeError for an answer of nonsense.
+    Raises the errors that connecting raises in `look_up`, the broker's error, UnreachableError if the broker
+    doesn't support scalable topics, and DecodeError for an invalid answer.
     """
     address = yield Connect(addresses)
     connect = connect_command(request)
@@ -343,18 +346,18 @@ def ask_segments(
     reply = yield from converse(address, connect, request, "CONNECTED")
     if not reply.connected.feature_flags.supports_scalable_topics:
         version = text_of(reply.connected.server_version)
-        raise UnreachableError(f"{version} has no scalable topics: Pulsar 5 has", source=str(address))
+        raise UnreachableError(f"{version} has no scalable topics, which need Pulsar 5", source=str(address))
     reply = yield from converse(address, segments_command(request.topic), request, "SCALABLE_TOPIC_UPDATE")
     update = reply.scalableTopicUpdate
     if update.HasField("error"):
         raise refusal(address, update.error, update.message)
-    if not 0 < len(update.dag.segments) <= MOST_SEGMENTS:
+    if not 0 < len(update.dag.segments) <= MAX_SEGMENTS:
         raise DecodeError("expected the segments of a scalable topic", source=str(address))
     return _segments(TopicName.parse(request.topic), update.dag, address)
 
 
 def segments_command(topic: str) -> BaseCommand:
-    """Return the SCALABLE_TOPIC_LOOKUP of a full name."""
+    """Return the SCALABLE_TOPIC_LOOKUP command for a full name."""
     command = BaseCommand(type=BaseCommand.SCALABLE_TOPIC_LOOKUP)
     command.scalableTopicLookup.session_id, command.scalableTopicLookup.topic = 1, topic
     return command
@@ -365,8 +368,8 @@ def _segments(name: TopicName, dag: ScalableTopicDAG, address: BrokerAddress) ->
     controller = text_of(url) or None
     ordered = sorted(dag.segments, key=lambda segment: segment.segment_id)
     return [
-        SegmentOf(_topic(name, one, address), str(name), SegmentState.Name(one.state), controller)
-        for one in ordered
+        SegmentOf(_topic(name, segment, address), str(name), SegmentState.Name(segment.state), controller)
+        for segment in ordered
     ]
 
 
@@ -374,5 +377,5 @@ def _topic(name: TopicName, segment: SegmentInfoProto, address: BrokerAddress) -
     if segment.legacy_topic_name:
         return text_of(segment.legacy_topic_name)
     if not segment.hash_start <= segment.hash_end <= LAST_HASH:
-        raise DecodeError(f"segment {segment.segment_id} has no range of hashes", source=str(address))
+        raise DecodeError(f"segment {segment.segment_id} has an invalid hash range", source=str(address))
     return str(name.segment_topic(segment.hash_start, segment.hash_end, segment.segment_id))

@@ -1,4 +1,4 @@
-"""Run a lookup over real connections: the socket and TLS, each hop with its times, and the outcome.
+"""Run lookups over sockets and TLS, measure the times of each hop, and collect the outcome.
 
 The protocol is in `brokers.lookup`. Every connection has a deadline.
 """
@@ -34,10 +34,10 @@ from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicRespo
 
 
 class BrokerConnection:
-    """One connection. Its methods raise UnreachableError once `timeout` seconds since the start are over."""
+    """A connection to a broker. All methods raise UnreachableError `timeout` seconds after the start."""
 
     def __init__(self, address: BrokerAddress, *, tls: TlsSettings, timeout: float) -> None:
-        """Connect, with the TLS handshake where the address asks for it."""
+        """Connect, with a TLS handshake if the address has a TLS scheme."""
         self._address, self._timeout = address, timeout
         self._received = bytearray()
         context = tls.context() if address.tls else None
@@ -57,27 +57,27 @@ class BrokerConnection:
     def _next(self) -> BaseCommand:
         while True:
             with decoding(str(self._address)):
-                found = take_command(bytes(self._received))
-            if found is not None:
-                del self._received[: found.size]
-                return found.command
+                taken = take_command(bytes(self._received))
+            if taken is not None:
+                del self._received[: taken.size]
+                return taken.command
             piece = self._socket.receive()
             if not piece:
-                raise self._unreachable("it closed the connection without an answer")
+                raise self._unreachable("the broker closed the connection without an answer")
             self._received += piece
 
     def _unreachable(self, why: str) -> UnreachableError:
         return UnreachableError(why, source=str(self._address))
 
     def close(self) -> None:
-        """Let go of the socket. Safe to call twice."""
+        """Close the connection. Can be called twice."""
         self._socket.close()
 
 
 def connect_to_any(
     addresses: Sequence[BrokerAddress], *, tls: TlsSettings, timeout: float
 ) -> tuple[BrokerAddress, BrokerConnection]:
-    """Return the first of `addresses` that answers, and the connection; else the last UnreachableError."""
+    """Connect to the first address that answers. Raises the last UnreachableError if none does."""
     for address in addresses[:-1]:
         with suppress(UnreachableError):
             return address, BrokerConnection(address, tls=tls, timeout=timeout)
@@ -90,7 +90,7 @@ PARTITIONED: Final = ("persistent", "non-persistent")
 
 
 class LookupAnswer(TypedDict):
-    """What a broker answered to a lookup."""
+    """A broker's answer to a lookup."""
 
     broker_service_url: str | None
     broker_service_url_tls: str | None
@@ -99,7 +99,7 @@ class LookupAnswer(TypedDict):
 
 
 class LookupHop(LookupAnswer):
-    """A broker that was asked; times are in milliseconds."""
+    """One broker of a lookup. Times are in milliseconds."""
 
     broker: str
     server_version: str
@@ -114,7 +114,7 @@ class LookupHop(LookupAnswer):
 
 
 class SegmentDocument(TypedDict, total=False):
-    """Of which scalable topic what is looked up is a segment; `controller` decides about splits."""
+    """The scalable topic to which a segment belongs. `controller` decides about splits."""
 
     scalable_topic: str
     segment_state: str
@@ -122,7 +122,7 @@ class SegmentDocument(TypedDict, total=False):
 
 
 class LookupDocument(SegmentDocument):
-    """Where a topic is served, as a client with these properties would find it, or why that is not known."""
+    """The broker that a client with these properties would find, or why the lookup failed."""
 
     topic: str
     properties: dict[str, str]
@@ -139,7 +139,7 @@ class LookupDocument(SegmentDocument):
 
 @dataclass(slots=True)
 class LookupOutcome:
-    """What a lookup found: a document per hop, the last hop's answer, or the error that ended it."""
+    """The result of a lookup: a document for each hop, and the last hop or the error that ended it."""
 
     request: LookupRequest
     hops: list[LookupHop] = field(default_factory=list)
@@ -149,7 +149,7 @@ class LookupOutcome:
     segment: SegmentOf | None = None
 
     def document(self) -> LookupDocument:
-        """Return it in the JSON form of `lookup`."""
+        """Return the JSON document of `lookup`."""
         document: LookupDocument = {
             "topic": self.request.topic,
             **self._of_segment(),
@@ -167,39 +167,39 @@ class LookupOutcome:
         segment = self.segment
         if segment is None:
             return {}
-        named: SegmentDocument = {
+        document: SegmentDocument = {
             "scalable_topic": segment.scalable_topic,
             "segment_state": segment.state,
         }
         if segment.controller is not None:
-            named["controller"] = segment.controller
-        return named
+            document["controller"] = segment.controller
+        return document
 
     def notes(self) -> list[str]:
-        """Return what one should know of the properties that were sent."""
+        """Return remarks about the lookup, such as brokers that ignored the properties."""
         hops = [hop["broker"] for hop in self.hops if hop["knows_properties"] is False]
         notes = list(self.remarks)
         if self.request.properties and hops:
             version = ".".join(map(str, OLDEST_WITH_PROPERTIES))
-            notes.append(f"{', '.join(hops)} ignored the properties: Pulsar knows them from {version} on")
+            notes.append(f"{', '.join(hops)} ignored the properties, which need Pulsar {version} or later")
         if self.request.properties and any(hop["proxy_through_service_url"] for hop in self.hops):
             notes.append(
-                "the answer says to connect through the service URL (a standalone always says so): where a"
-                " Pulsar proxy stands there, it passed the lookup on without its properties"
+                "the broker says to connect through the service URL, as every standalone does; if that is a"
+                " Pulsar proxy, it forwarded the lookup without its properties"
             )
         return notes
 
 
 @dataclass(frozen=True, slots=True)
 class LookupSession:
-    """Lookups over sockets, starting at any of `addresses`, each hop within `timeout` seconds."""
+    """Runs lookups over sockets, starting at any of `addresses`. Each hop may take `timeout` seconds."""
 
     addresses: Sequence[BrokerAddress]
     tls: TlsSettings
     timeout: float
 
     def look_up(self, request: LookupRequest) -> LookupOutcome:
-        """Look one topic up; what fails is in the outcome."""
+        """Look up one topic. Errors are part of the outcome."""
         outcome, wire = LookupOutcome(request), _Wire(self.tls, self.timeout)
         try:
             outcome.last = _run(look_up(self.addresses, request), wire, outcome.hops)
@@ -208,16 +208,16 @@ class LookupSession:
         return outcome
 
     def partitions(self, request: LookupRequest) -> PartitionAnswer:
-        """Ask how many partitions the topic has; raises as `ask_partitions`."""
+        """Request the number of partitions. Raises the errors of `ask_partitions`."""
         return _run(ask_partitions(self.addresses, request), _Wire(self.tls, self.timeout), [])
 
     def look_up_all(
         self, request: LookupRequest, report: Callable[[str], None], *, short: bool = False
     ) -> Iterator[LookupOutcome]:
-        """Yield the outcome of the topic, or of each partition or segment where it has some.
+        """Yield the outcome of the topic, or of each of its partitions or segments.
 
-        `short`: no domain was written, so that the topic may be a scalable one. `report` is given why the
-        broker was not asked for partitions.
+        With `short`, the name has no domain and can also be a scalable topic. Calls `report` with the reason
+        if the number of partitions was not requested.
         """
         name = TopicName.parse(request.topic)
         if name.domain == "topic":
@@ -237,7 +237,7 @@ class LookupSession:
             yield from self._each(request, segments.values())
             return
         if short and segments:
-            both = UsageError(f"two topics have this name: say {name} or {name.as_scalable}")
+            both = UsageError(f"two topics have this name; use {name} or {name.as_scalable}")
             yield LookupOutcome(request, error=both)
             return
         if answer.why is not None and not answer.refused:
@@ -245,13 +245,13 @@ class LookupSession:
         elif answer.why is not None:
             remarks.append(answer.why)
         if answer.absent:
-            remarks.append(f"there is no topic {name} yet: brokers answer for a name that nobody uses, too")
+            remarks.append(f"the topic {name} doesn't exist yet; brokers also answer lookups of unused names")
         for topic in names:
             outcome = self.look_up(replace(request, topic=topic))
             yield _as_old_part(outcome, segments, remarks)
 
     def _one_part(self, request: LookupRequest, name: TopicName) -> LookupOutcome:
-        """Look up a topic that has no partitions of its own."""
+        """Look up a single partition or a topic that can't be partitioned."""
         outcome, base = self.look_up(request), name.partitioned
         release = None if outcome.last is None else release_of(outcome.last)
         if base is None or release is None or release < OLDEST_WITH_SCALABLE:
@@ -259,14 +259,14 @@ class LookupSession:
         return _as_old_part(outcome, *self._scalable(request, base))
 
     def _scalable(self, request: LookupRequest, name: TopicName) -> tuple[dict[str, SegmentOf], list[str]]:
-        """Return the segments of the scalable topic of this name, and what is not known of it."""
+        """Return the segments of the scalable topic with this name, and remarks about errors."""
         try:
-            found = self._segments(replace(request, topic=str(name.as_scalable)))
+            segments = self._segments(replace(request, topic=str(name.as_scalable)))
         except NotFoundError:
             return {}, []
         except PulsarMetaError as error:
-            return {}, [f"whether {name.as_scalable} is there is not known: {error}"]
-        return {segment.topic: segment for segment in found}, []
+            return {}, [f"cannot find out if {name.as_scalable} exists: {error}"]
+        return {segment.topic: segment for segment in segments}, []
 
     def _segments(self, request: LookupRequest) -> list[SegmentOf]:
         return _run(ask_segments(self.addresses, request), _Wire(self.tls, self.timeout), [])
@@ -289,23 +289,23 @@ class LookupSession:
 def _as_old_part(
     outcome: LookupOutcome, segments: Mapping[str, SegmentOf], remarks: Iterable[str]
 ) -> LookupOutcome:
-    """Return the outcome of a full name; it says where that is a sealed old part of a scalable topic."""
+    """Add `remarks` to an outcome, and a note if the topic is the sealed old part of a scalable topic."""
     topic = outcome.request.topic
     outcome.segment = segments.get(topic)
     outcome.remarks += remarks
     if outcome.segment is not None:
-        more = sum(not one.startswith("persistent://") for one in segments)
-        old = f"{topic} is but the sealed old part of {outcome.segment.scalable_topic}"
-        outcome.remarks.append(f"{old}, which has {more} segments more")
+        others = sum(not name.startswith("persistent://") for name in segments)
+        old = f"{topic} is only the sealed old part of {outcome.segment.scalable_topic}"
+        outcome.remarks.append(f"{old}, which has {others} more segments")
     return outcome
 
 
-def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[LookupHop]) -> Result:
-    """Do what `talk` wants until it returns; each hop is added to `hops`."""
+def _run(protocol: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[LookupHop]) -> Result:
+    """Perform the steps of `protocol` until it returns, and append each hop to `hops`."""
     sent: Any = None
     try:
         while True:
-            step = talk.send(sent)
+            step = protocol.send(sent)
             if isinstance(step, Hop):
                 hops.append(hop_document(step, wire.connect_ms, wire.answer_ms))
                 sent = None
@@ -320,7 +320,7 @@ def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Looku
 
 
 def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> LookupHop:
-    """Return a hop in the JSON form of `lookup`; times in milliseconds."""
+    """Return the JSON document of a hop. Times are in milliseconds."""
     answer = hop.answer
     document: LookupHop = {
         "broker": str(hop.address),
@@ -349,7 +349,7 @@ def _answer(hop: Hop) -> LookupAnswer:
 
 
 class _Wire:
-    """The connection of the hop at hand, and how long it took: to be connected, then to be answered."""
+    """The connection of the current hop, with the times to connect and to get answers (ms)."""
 
     def __init__(self, tls: TlsSettings, timeout: float) -> None:
         self._tls, self._timeout = tls, timeout
