@@ -13,7 +13,9 @@ import pytest
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.metadata import ledger_metadata
 from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.protobuf.parse import Field
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.index.build import (
@@ -297,3 +299,23 @@ def test_topics_are_chosen_by_name_or_namespace(capture: Callable[[str], Path]) 
             list(chosen_topics(store, []))
         with pytest.raises(UsageError, match="--all"):
             list(chosen_topics(store, ["orders"], everything=True))
+
+
+def test_build_index_parses_the_record_as_often_for_many_ledgers_as_for_few(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, parsed = ledger_metadata._ledgers, []
+
+    def counting(payload: bytes) -> list[Field]:
+        parsed.append(payload)
+        return parse(payload)
+
+    monkeypatch.setattr(ledger_metadata, "_ledgers", counting)
+    counts = []
+    for ledgers in (2, 60):
+        store, source = made({number: [(number, number)] for number in range(1, ledgers + 1)})
+        (decided,) = build_of(store, source).decided(chosen_topics(store, [str(TOPIC)]))
+        assert decided[1].action == "rewrite"
+        counts.append(len(parsed))
+        parsed.clear()
+    assert counts[0] == counts[1]

@@ -17,7 +17,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import Edit, ledger_ids
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.index.check import index_number
-from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
+from pulsar_meta.jobs.index.properties import message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, skip
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.readings import State, read_one
@@ -94,11 +94,12 @@ class IndexBuild:
             return skip(seen, SHADOW)
         try:
             payload, _ = message_of(seen)
-            listed = set(ledger_ids(payload))
+            listed = ledger_ids(payload)
         except DecodeError:
             return property_rule({})(seen)
-        chosen = {ledger: changes for ledger, changes in edits.items() if ledger in listed}
-        self.last_ledgers.update(ledger for ledger in chosen if is_last(payload, ledger))
+        chosen = {ledger: edits[ledger] for ledger in listed if ledger in edits}
+        if listed and max(listed) in chosen:
+            self.last_ledgers.add(max(listed))
         return property_rule(chosen)(seen)
 
     def _find(self, records: Sequence[Versioned]) -> None:

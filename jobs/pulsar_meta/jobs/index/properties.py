@@ -95,9 +95,9 @@ def parse_sets(pairs: Iterable[str]) -> list[Edit]:
     return edits
 
 
-def is_last(info: bytes, ledger: int) -> bool:
-    """True if `ledger` is the last ledger of a serialized ManagedLedgerInfo."""
-    return ledger == max(ledger_ids(info), default=None)
+def last_ledger(info: bytes) -> int | None:
+    """Return the id of the last ledger of a serialized ManagedLedgerInfo, None if it has no ledger."""
+    return max(ledger_ids(info), default=None)
 
 
 def message_of(seen: Versioned) -> tuple[bytes, Envelope | None]:
@@ -192,7 +192,7 @@ def topic_edits(
     decision = property_rule(edits)(seen)
     if decision.action == "rewrite":
         payload, _ = message_of(seen)
-        for ledger, changes in edits.items():
-            if is_last(payload, ledger) and any(edit.value is not None for edit in changes):
-                warn(f"{topic}: ledger {ledger} is {LAST_LEDGER}")
+        last = last_ledger(payload)
+        if last is not None and any(edit.value is not None for edit in edits.get(last, ())):
+            warn(f"{topic}: ledger {last} is {LAST_LEDGER}")
     yield seen, decision
