@@ -96,9 +96,9 @@ OTHERS: Final[dict[str, Other]] = {
         "an error on stderr",
         ("pulsar_meta.cli.errors:ErrorDocument", "pulsar_meta.cli.errors:UnforeseenDocument"),
     ),
-    "notes": Other("what is said on stderr meanwhile", ("pulsar_meta.cli.shell:Said",)),
+    "notes": Other("a message on stderr", ("pulsar_meta.cli.shell:Said",)),
     "counts": Other(
-        "what was looked at, and the sums of `diff`, on stderr",
+        "what was checked, and the sums of `diff`, on stderr",
         ("pulsar_meta.cli.shell:LookedAt", "pulsar_meta.jobs.values.comparison:BothSums"),
     ),
     "plan-file": Other("a line of a plan", _WRITTEN[1:]),
@@ -115,7 +115,7 @@ OTHERS: Final[dict[str, Other]] = {
         ),
     ),
     "export-manifest": Other(
-        "a line of the manifest of an export, behind the first",
+        "a line of the manifest of an export, after the first",
         ("pulsar_meta.jobs.export.manifest:DoneDocument",),
     ),
 }
@@ -124,7 +124,7 @@ NAMES: Final = (*OF_COMMANDS, *OTHERS)
 
 def what(name: str) -> str:
     """Return in words what a schema is of."""
-    return f"what `{name}` prints" if name in OF_COMMANDS else OTHERS[name].what
+    return f"output of `{name}`" if name in OF_COMMANDS else OTHERS[name].what
 
 
 def schema_of(name: str) -> Schema:
