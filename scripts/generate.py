@@ -86,8 +86,8 @@ def generate_schemas() -> dict[Path, str]:
     rows = "".join(f"| [{name}](schemas/{name}.json) | {schemas.what(name)} |\n" for name in schemas.NAMES)
     head = (
         "# JSON Schemas\n\nUse these schemas to validate or generate types for JSON that pulsar-meta prints."
-        " `pulsar-meta schema NAME` prints the same schemas. [Output and exit codes](contract.md) explains the"
-        " fields.\n\n| schema | document |\n|---|---|\n"
+        " `pulsar-meta schema NAME` prints the same schemas. [Output and exit codes](contract.md) explains"
+        " the fields.\n\n| schema | document |\n|---|---|\n"
     )
     return {SCHEMAS.with_suffix(".md"): head + rows, **made}
 
