@@ -212,7 +212,7 @@ def test_a_note_tells_that_no_entries_were_given(places: Places) -> None:
         await screen.press("4")
         await screen.until(lambda: bool(screen.app.query("#entries-note")))
         note = screen.app.query_one("#entries-note", Static)
-        await screen.until(lambda: "no entries were given" in str(note.visual))
+        await screen.until(lambda: "no entries to show" in str(note.visual))
 
     browsed(Places(places.store), "topic", "marks", script=script)
 
@@ -231,7 +231,7 @@ def test_findings_are_marked_at_their_places(places: Places) -> None:
         await screen.press("f")
         await screen.until(lambda: screen.tree.spot.path == f"{TOPICS}/marks/with-props")
         await screen.go("topic orders", f"{TOPICS}/orders")
-        await screen.until(lambda: "this place is no part of it" in screen.lines)
+        await screen.until(lambda: "this place was not checked" in screen.lines)
         await screen.go(TOPICS, TOPICS)
         # The findings arrive while another screen is open.
         await screen.press("c", "slash")
@@ -240,7 +240,7 @@ def test_findings_are_marked_at_their_places(places: Places) -> None:
         await screen.until(lambda: screen.lines.startswith("check of public/default\n"))
         assert "not ended" not in screen.lines
         await screen.go("topic orders", f"{TOPICS}/orders")
-        await screen.until(lambda: "no finding here" in screen.lines)
+        await screen.until(lambda: "no findings here" in screen.lines)
 
     browsed(places, "topic", "marks", script=script)
 

@@ -1,4 +1,4 @@
-"""The main screen of `browse`: what it is made of, its keys, and who asks what."""
+"""The main screen of `browse`: its layout, keys and background work."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TABS: Final = ("Value", "Ledgers", "Cursors", "Entries", "Findings")
-# What cannot be done before the store is open.
-ASKING: Final = frozenset({"find", "check", "sum", "reload"})
-# Seconds between two looks at the findings that come.
+# Actions that need an open store.
+NEED_STORE: Final = frozenset({"find", "check", "sum", "reload"})
+# Seconds between updates of the findings during a check.
 PACE: Final = 0.2
-# Seconds after which what is under the cursor is read: who goes through the tree is not held up.
+# Seconds that the cursor rests before its place is read, so that moving through the tree stays fast.
 REST: Final = 0.06
-# Seconds that the end waits for an answer under way.
+# Seconds that the program waits for a pending answer when it ends.
 PATIENCE: Final = 0.5
 
 
 class Browser(App[None]):
-    """The browser of a store; `fault` is why it ended, None where a person left."""
+    """The browser of a store; `fault` is the error that ended it, None if the user quit."""
 
     TITLE = "pulsar-meta browse"
     ENABLE_COMMAND_PALETTE = False
@@ -68,19 +68,19 @@ class Browser(App[None]):
         .wide StoreTree { display: none; }
         Screen * { scrollbar-size: 1 1; }
     """
-    # What is shown at the right.
+    # The tab on the right.
     tab = var("value", init=False)
 
     @dataclass
-    class Said(Message):
-        """How far a job is."""
+    class Progress(Message):
+        """The progress of a job."""
 
         text: str
         job: Job
 
     @dataclass
     class Found(Message):
-        """A finding of a check that still runs."""
+        """A finding of a running check."""
 
         document: FindingDocument
         job: Job
@@ -93,7 +93,7 @@ class Browser(App[None]):
         screen: FindScreen
 
     def __init__(self, places: Places, where: Sequence[str] = ()) -> None:
-        """`where` is as the commands take it; the root without it."""
+        """`where` names the first place as the commands do; the root by default."""
         super().__init__()
         self.fault: Exception | None = None
         self.findings = Findings()
@@ -101,23 +101,23 @@ class Browser(App[None]):
         self._opened: Opened | None = None
         self._to_close = ExitStack()
         self._job: Job | None = None
-        # The check whose findings are shown, and whether some of them are not yet.
+        # The check whose findings are shown, and whether new ones are waiting to be shown.
         self._check: Job | None = None
         self._news = False
         self._search: Job | None = None
         self._entries: EntriesPane | None = None
-        # What the right side has, None where it is to be asked for anew.
+        # The place shown on the right, None if it has to be read again.
         self._shown: Spot | None = None
         self._of_tree, self._of_jobs = Lane("browse-tree"), Lane("browse-jobs")
         self._of_panes = self._of_tree
-        # Not looked for on the screen: another one may lie above.
+        # Kept as attributes, because queries fail while another screen is on top.
         self.store_tree = StoreTree(self._of_tree, self.findings.mark)
         self.right_side, self.lines = Vertical(id="right"), Lines()
         self.tab_bar = Static(self._tabs(), id="tabs", markup=False)
         self.status = Static(id="status", markup=False)
 
     def compose(self) -> ComposeResult:
-        """Make the screen."""
+        """Build the screen."""
         yield Static(line(self._places.title), id="title", markup=False)
         with Horizontal():
             yield self.store_tree
@@ -126,7 +126,7 @@ class Browser(App[None]):
                 yield self.lines
         yield self.status
         shown = [binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.show]
-        keys = [(f"{one.key_display or one.key} {one.description}", f"app.{one.action}") for one in shown]
+        keys = [(f"{key.key_display or key.key} {key.description}", f"app.{key.action}") for key in shown]
         yield Static(buttons(keys), id="keys", markup=False)
 
     def _tabs(self) -> Text:
@@ -134,18 +134,18 @@ class Browser(App[None]):
         return buttons(names, TABS.index(self.tab.capitalize()))
 
     def on_mount(self) -> None:
-        """Begin to open what is browsed."""
+        """Start to open the store."""
         self.begin()
 
     @work(exclusive=True, group="begin")
     async def begin(self) -> None:
-        """Open the store, show its root, or the place that was asked for; end where that cannot be."""
+        """Open the store and show the requested place; quit if that fails."""
         job = self._new_job("opening")
         job.advance(0)
         try:
             self._opened = opened = await self._of_tree.ask(partial(self._prepared, job))
             if opened.store.networked:
-                # A server answers several at once: the tree does not wait for what lies at the right.
+                # A server answers several requests at once, so the tree need not wait for the right side.
                 self._of_panes = Lane("browse-panes")
             await self.store_tree.begin(opened)
             if self._where:
@@ -166,23 +166,23 @@ class Browser(App[None]):
         self.show_place()
 
     def _prepared(self, job: Job) -> Opened:
-        """Open the store, and do what takes time before it can be read; `end` closes it."""
+        """Open the store and prepare it for reading, which may take time; `end` closes it."""
         opened = self._to_close.enter_context(Opened(self._places))
         opened.store.prepare(job.advance)
         return opened
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key does something: without a store few do."""
-        return self._opened is not None or action not in ASKING
+        """Return True if an action is available; most need an open store."""
+        return self._opened is not None or action not in NEED_STORE
 
     async def ask(self, call: Callable[[Opened], T]) -> T:
-        """Ask what was opened for what is shown at the right; raises PulsarMetaError."""
+        """Run a call for the right side in a background thread. Raises PulsarMetaError."""
         opened = self._opened
         assert opened is not None
         return await self._of_panes.ask(lambda: call(opened))
 
     def end(self) -> bool:
-        """Close what was opened; return whether nothing is under way any more."""
+        """Close the store; returns True if no call is running any more."""
         self._stop()
         others = {self._of_panes, self._of_jobs} - {self._of_tree}
         for lane in others:
@@ -193,28 +193,28 @@ class Browser(App[None]):
         self._of_tree.end()
         return self._of_tree.wait(PATIENCE) and ended
 
-    # What lies at the place under the cursor.
+    # The place under the cursor.
 
     def on_store_tree_moved(self, message: StoreTree.Moved) -> None:
-        """Show what lies at another place."""
+        """Show the new place under the cursor."""
         self.show_place()
 
     def watch_tab(self) -> None:
-        """Show another aspect of the same place."""
+        """Show another tab of the same place."""
         self.tab_bar.update(self._tabs())
         self._shown = None
         self.show_place()
 
     @work(exclusive=True, group="place")
     async def show_place(self, first: Bound | None = None) -> None:
-        """Show the place under the cursor, the tab that is chosen of it; entries from `first` on."""
+        """Show the current tab of the place under the cursor; entries start at `first`."""
         await sleep(REST)
         spot = self.store_tree.spot
         if self._opened is None or (self._shown == spot and first is None):
             return
         self._shown = None
         await self._fill(spot, first)
-        # Who was overtaken does not come here.
+        # A call that a newer one replaced was cancelled before this line.
         self._shown = spot
 
     async def _fill(self, spot: Spot, first: Bound | None) -> None:
@@ -234,7 +234,7 @@ class Browser(App[None]):
                 lines.show([fault_line(error)])
 
     async def _entries_pane(self) -> EntriesPane | None:
-        """Return the pane of entries, which is made when it is wanted first."""
+        """Return the pane of entries, which is created on first use."""
         if self.tab == "entries" and self._entries is None:
             from pulsar_meta.cli.browse.entry_panes import EntriesPane
 
@@ -242,11 +242,11 @@ class Browser(App[None]):
             await self.right_side.mount(self._entries)
         return self._entries
 
-    # Jobs: one at a time, each with a store of its own.
+    # Jobs run one at a time; each opens the store again.
 
-    def _new_job(self, what: str) -> Job:
+    def _new_job(self, name: str) -> Job:
         self._stop()
-        job = Job(what, lambda text: self.post_message(self.Said(text, job)))
+        job = Job(name, lambda text: self.post_message(self.Progress(text, job)))
         self._job = job
         return job
 
@@ -255,11 +255,11 @@ class Browser(App[None]):
             self._job.stopped = True
 
     async def _run(self, job: Job, call: Callable[[Opened], T]) -> T | None:
-        """Return what a job returns; None where it was stopped, or failed, which is said."""
+        """Run a job; returns its result, or None after showing why it was stopped or failed."""
         try:
-            found = await self._of_jobs.ask(partial(_with_own, self._places, call))
+            return await self._of_jobs.ask(partial(_with_own_store, self._places, call))
         except StoppedError:
-            self._say(line(f"{job.what}: stopped after {job.count} values", "warning"))
+            self._say(line(f"{job.name}: stopped after {job.count} values", "warning"))
             return None
         except PulsarMetaError as error:
             self._say(fault_line(error))
@@ -268,10 +268,9 @@ class Browser(App[None]):
             job.stopped = True
             if self._job is job:
                 self._job = None
-        return found
 
-    def on_browser_said(self, message: Said) -> None:
-        """Show how far a job is."""
+    def on_browser_progress(self, message: Progress) -> None:
+        """Show the progress of a job."""
         if not message.job.stopped:
             self._say(line(f"{message.text}  (Escape stops)"))
 
@@ -282,7 +281,7 @@ class Browser(App[None]):
         self.status.update(text)
 
     def action_stop(self) -> None:
-        """Stop what goes over the store."""
+        """Stop the running job."""
         self._stop()
 
     @work(group="job")
@@ -292,19 +291,22 @@ class Browser(App[None]):
 
         self.findings.begin(self.store_tree.spot)
         names = self.findings.names or []
-        self._check = job = self._new_job(f"check of {self.findings.of_what}")
+        self._check = job = self._new_job(f"check of {self.findings.scope}")
         self._show_findings()
         self.tab = "findings"
         about = await self._run(
-            job, lambda opened: check(opened, names, job, lambda one: self.post_message(self.Found(one, job)))
+            job,
+            lambda opened: check(
+                opened, names, job, lambda finding: self.post_message(self.Found(finding, job))
+            ),
         )
         if about is not None and job is self._check:
             self.findings.about = about
-            self._say(line(f"{job.what}: done"))
+            self._say(line(f"{job.name}: done"))
         self._show_findings()
 
     def on_browser_found(self, message: Found) -> None:
-        """Mark the place of a finding."""
+        """Add a finding, and show it soon."""
         if message.job is not self._check:
             return
         self.findings.add(message.document)
@@ -320,24 +322,24 @@ class Browser(App[None]):
 
     @work(group="job")
     async def action_sum(self) -> None:
-        """Sum up what lies at and below the place under the cursor."""
+        """Add up the values at and below the place under the cursor."""
         from pulsar_meta.cli.browse.topic_panes import sum_of
 
         tree = self.store_tree
         path, node = tree.spot.path, tree.cursor_node
         job = self._new_job(f"sum of {path}")
-        found = await self._run(job, lambda opened: sum_of(opened, path, job))
-        if found is None:
+        total = await self._run(job, lambda opened: sum_of(opened, path, job))
+        if total is None:
             return
-        self._say(line(f"{path}: {found}"))
+        self._say(line(f"{path}: {total}"))
         if node is not None and isinstance(node.data, Branch) and node.data.spot.path == path:
-            node.data.sum = found
+            node.data.sum = total
             tree.relabel()
 
-    # Where to go.
+    # Navigation.
 
     def action_find(self) -> None:
-        """Ask what is looked for."""
+        """Open the search screen."""
         self.push_screen(FindScreen(self._look_for), self._found)
 
     def _found(self, path: str | None) -> None:
@@ -351,7 +353,7 @@ class Browser(App[None]):
 
     @work(exclusive=True, group="find")
     async def find(self, screen: FindScreen, text: str) -> None:
-        """Look for a text: a place by its name, an entry by its position, else all paths that have it."""
+        """Find a place by its name, an entry by its position, or all paths that contain the text."""
         from pulsar_meta.cli.browse.finding_panes import POSITION, named, search
 
         if POSITION.fullmatch(text):
@@ -373,14 +375,14 @@ class Browser(App[None]):
             for path in paths:
                 screen.found(path)
             return
-        self._search = job = self._new_job(f"looking for {text}")
+        self._search = job = self._new_job(f"search for {text}")
         hit = lambda path: self.post_message(self.Hit(path, screen))  # noqa: E731
-        said = await self._run(job, lambda opened: search(opened, text, job, hit))
-        if said is not None:
-            self._say(line(said))
+        summary = await self._run(job, lambda opened: search(opened, text, job, hit))
+        if summary is not None:
+            self._say(line(summary))
 
     def on_browser_hit(self, message: Hit) -> None:
-        """List what a search found."""
+        """List a path that a search found."""
         if message.screen is self.screen:
             message.screen.found(message.path)
 
@@ -401,7 +403,7 @@ class Browser(App[None]):
         """Go to the next finding."""
         path = self.findings.next_after(self.store_tree.spot.path)
         if path is None:
-            self._say(line("no finding: c looks for what is wrong", "dim"))
+            self._say(line("no findings: press c to check", "dim"))
         else:
             self._go_to(path)
 
@@ -410,31 +412,31 @@ class Browser(App[None]):
         self.tab = TABS[number - 1].lower()
 
     def action_zoom(self) -> None:
-        """Give the right side the whole width, or take it back."""
+        """Toggle the full width for the right side."""
         self.screen_stack[0].toggle_class("wide")
 
     def action_reload(self) -> None:
-        """Ask anew for what is under the cursor."""
+        """Read the place under the cursor again."""
         self._shown = None
         self.store_tree.reload()
         self.show_place()
 
     def _handle_exception(self, error: Exception) -> None:
-        """End; whoever started the browser reports the fault, and no values of variables with it."""
+        """Quit; the command reports the error, without the values of variables that textual would print."""
         self.fault = self.fault or getattr(error, "error", error)
         self._exception = self._exception or error
         self._exception_event.set()
         self.exit()
 
 
-def _with_own(places: Places, call: Callable[[Opened], T]) -> T:
-    """Return what a job makes of a store of its own: others may be read by one thread alone."""
+def _with_own_store(places: Places, call: Callable[[Opened], T]) -> T:
+    """Run a job with its own store, because some stores can only be read by one thread."""
     with Opened(places) as opened:
         return call(opened)
 
 
 def _answer(tab: str, spot: Spot, opened: Opened) -> list[Text]:
-    """Return what a pane shows of a place; what it needs is imported now, not for the first screen."""
+    """Return the content of a tab; its modules are imported here, so that the first screen appears fast."""
     if tab == "value":
         from pulsar_meta.cli.browse.topic_panes import value_of
 

@@ -1,4 +1,4 @@
-"""Screens above the main one: lines to read, and what is looked for."""
+"""Screens on top of the main one: lines to read, and the search."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPTIONS = """
 
 
 class LinesScreen(ModalScreen[None]):
-    """Lines with a heading, until Escape."""
+    """Lines with a heading; Escape closes the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
     DEFAULT_CSS = _BOX.format(name="LinesScreen")
@@ -43,20 +43,20 @@ class LinesScreen(ModalScreen[None]):
             yield Lines()
 
     def on_mount(self) -> None:
-        """Fill it."""
+        """Show the lines."""
         lines = self.query_one(Lines)
         lines.show(self._lines)
         lines.focus()
 
 
 class FindScreen(ModalScreen[str | None]):
-    """Asks what is looked for, lists what was found, and leaves with the one that was chosen."""
+    """Asks for a text, lists the paths found, and returns the chosen one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
     DEFAULT_CSS = _BOX.format(name="FindScreen") + _OPTIONS
 
     def __init__(self, find: Callable[[FindScreen, str], None]) -> None:
-        """`find` begins to look for a text, and calls `found` and `say`."""
+        """`find` starts a search, which calls `found` and `say`."""
         super().__init__()
         self._find = find
         self._paths: list[str] = []
@@ -69,18 +69,18 @@ class FindScreen(ModalScreen[str | None]):
             yield Static(line(HINT, "dim"), markup=False, id="find-note")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Begin anew."""
+        """Start a search."""
         self._paths.clear()
         self.query_one(OptionList).clear_options()
         if event.value.strip():
             self._find(self, event.value.strip())
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Leave with what was chosen."""
+        """Return the chosen path."""
         self.dismiss(self._paths[event.option_index])
 
     def found(self, path: str) -> None:
-        """List a path; nothing where the screen was left meanwhile."""
+        """List a path; does nothing if the screen was closed."""
         for options in self.query(OptionList):
             self._paths.append(path)
             options.add_option(line(path))
@@ -89,6 +89,6 @@ class FindScreen(ModalScreen[str | None]):
                 options.focus()
 
     def say(self, text: Text) -> None:
-        """Say how far the search is, or what went wrong; nothing where the screen was left meanwhile."""
+        """Show the progress or an error of the search; does nothing if the screen was closed."""
         for note in self.query("#find-note").results(Static):
             note.update(text)

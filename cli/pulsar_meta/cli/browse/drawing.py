@@ -1,8 +1,7 @@
-"""Draw lines, strips and long lists for `browse`, and run slow calls in threads of their own.
+"""Draw lines, strips and long lists for `browse`, and run slow calls in background threads.
 
 The program does not wait for these threads when it ends, unlike textual's workers, so a slow server can't
-keep
-it open. A long list draws only the visible lines.
+keep it open. A long list draws only the visible lines.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 
 # Columns of a strip.
 STRIP: Final = 20
-# Characters of a line that are shown; what is longer says so.
+# Characters of a line that are shown; a longer line ends with the number of the others.
 LONGEST: Final = 10_000
 NOTHING, SOME, ALL = "·", "▒", "█"
 STYLES: Final = {
@@ -39,20 +38,20 @@ STYLES: Final = {
     "dim": Style(dim=True),
     "head": Style(bold=True),
 }
-# What stands in the tree where something was found.
+# Signs in the tree at places with findings.
 SIGNS: Final = {"error": "✖", "warning": "▲", "note": "●"}
 LEGEND: Final = f"{ALL} all, {SOME} some, {NOTHING} none"
 
 
 def line(text: str, look: str = "") -> Text:
-    """Return a line of text from outside: nothing in it is markup, or steers a terminal."""
+    """Return untrusted text as a line without markup and control characters."""
     if len(text) > LONGEST:
-        text = f"{text[:LONGEST]} … {len(text) - LONGEST} characters more"
+        text = f"{text[:LONGEST]} … {len(text) - LONGEST} more characters"
     return Text(in_a_cell(text), STYLES.get(look, Style.null()))
 
 
 def lines(texts: Iterable[str], look: str = "") -> list[Text]:
-    """Return several."""
+    """Return several lines, as `line` does."""
     return [line(text, look) for text in texts]
 
 
@@ -62,7 +61,7 @@ def fault_line(error: PulsarMetaError) -> Text:
 
 
 def buttons(named: Sequence[tuple[str, str]], chosen: int | None = None) -> Text:
-    """Return a line of names, each of which does something (an action of textual) where it is clicked."""
+    """Return a line of names; clicking a name runs its textual action."""
     shown = Text()
     for number, (name, action) in enumerate(named):
         look = Style(reverse=number == chosen, meta={"@click": action})
@@ -71,7 +70,7 @@ def buttons(named: Sequence[tuple[str, str]], chosen: int | None = None) -> Text
 
 
 def strip(parts: Sequence[Part], width: int = STRIP) -> str:
-    """Return the parts that are no background drawn in so many columns: all of a column, some of it, none."""
+    """Draw the parts that are not pale; each column shows whether it is covered fully, partly or not."""
     shares = [0.0] * width
     for part in parts:
         if part.look != "pale":
@@ -80,19 +79,19 @@ def strip(parts: Sequence[Part], width: int = STRIP) -> str:
 
 
 def _add(shares: list[float], start: float, end: float) -> None:
-    """Add to each column how much of it lies between two places, counted in columns."""
+    """Add to each column the share of it between two places, counted in columns."""
     first = min(int(start), len(shares) - 1)
     for column in range(first, min(int(end), len(shares) - 1) + 1):
         shares[column] += max(0.0, min(end, column + 1) - max(start, column))
 
 
 T = TypeVar("T")
-# Seconds between two words about how far a job is.
+# Seconds between progress messages of a job.
 PACE: Final = 0.1
 
 
 class Lane:
-    """Makes calls one after the other."""
+    """A thread that makes calls one after the other."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any] | None] | None] = SimpleQueue()
@@ -100,24 +99,24 @@ class Lane:
         self._thread.start()
 
     async def ask(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, or raise what it raises; what nobody waits for any more is not begun.
+        """Run `call` in the thread; returns its result or raises its error.
 
-        An OSError is raised as the error that the commands make of it.
+        A call whose caller was cancelled is not started. An OSError becomes the error that commands report.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._calls.put((call, future))
         return await future
 
     def leave(self, call: Callable[[], object]) -> None:
-        """Make a last call, whose answer nobody waits for."""
+        """Queue a last call without waiting for it."""
         self._calls.put((call, None))
 
     def end(self) -> None:
-        """Let the thread end once it has made its calls."""
+        """End the thread after the calls in its queue."""
         self._calls.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it ended within so many seconds."""
+        """Wait up to `seconds` for the thread; returns True if it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -141,9 +140,9 @@ def _answer(call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
     except Exception as error:  # noqa: BLE001
         fault = error
     except BaseException as error:  # noqa: BLE001
-        # As RocksDB's binding panics; the thread goes on.
+        # RocksDB's binding panics with a BaseException; the thread survives it.
         fault = RuntimeError(f"{type(error).__name__}: {error}")
-    # Who asked may have left, and the loop with it.
+    # The event loop may be closed already.
     with suppress(RuntimeError):
         future.get_loop().call_soon_threadsafe(_settle, future, result, fault)
 
@@ -158,34 +157,34 @@ def _settle(future: asyncio.Future[Any], result: Any, fault: Exception | None) -
 
 
 class StoppedError(Exception):
-    """Nobody wants the answer of a job any more."""
+    """A job was stopped."""
 
 
 class Job:
-    """What goes over much of a store: it says how far it is, and can be stopped."""
+    """A long scan of a store that reports its progress and can be stopped."""
 
-    def __init__(self, what: str, say: Callable[[str], object]) -> None:
-        """`say` is called from the thread of the job, with a line about it."""
-        self.what, self.count, self.stopped = what, 0, False
+    def __init__(self, name: str, say: Callable[[str], object]) -> None:
+        """`say` is called from the job's thread with a line about its progress."""
+        self.name, self.count, self.stopped = name, 0, False
         self._say, self._next = say, 0.0
 
     def advance(self, count: int) -> None:
-        """Count what was passed; StoppedError once the job is to end."""
+        """Count values. Raises StoppedError once the job was stopped."""
         if self.stopped:
             raise StoppedError
         self.count += count
         now = monotonic()
         if now >= self._next:
             self._next = now + PACE
-            self._say(f"{self.what}: {self.count} values")
+            self._say(f"{self.name}: {self.count} values")
 
 
-# Lines that are shown.
+# Lines that are shown at most.
 MOST: Final = 5000
 
 
 class Lines(ScrollView, can_focus=True):
-    """Lines of text, folded to the width there is."""
+    """Lines of text, folded to the available width."""
 
     DEFAULT_CSS = "Lines { height: 1fr; padding: 0 1; scrollbar-gutter: stable; }"
 
@@ -196,20 +195,20 @@ class Lines(ScrollView, can_focus=True):
 
     @property
     def text(self) -> str:
-        """All of it as it would be copied."""
+        """The lines as plain text, for copying."""
         return "\n".join(line.plain for line in self.lines)
 
     def show(self, lines: Sequence[Text], *, keep_place: bool = False) -> None:
-        """Show other lines, from the first one on."""
+        """Replace the lines; scrolls to the first one unless `keep_place` is set."""
         self.lines = list(lines[:MOST])
         if len(lines) > MOST:
-            self.lines.append(Text(f"… {len(lines) - MOST} lines more, which get and show-cursor print"))
+            self.lines.append(Text(f"… {len(lines) - MOST} more lines: use get or show-cursor"))
         self._fold()
         if not keep_place:
             self.scroll_home(animate=False)
 
     def on_resize(self) -> None:
-        """Fold the lines anew."""
+        """Fold the lines again."""
         self._fold()
 
     def render_line(self, y: int) -> Strip:

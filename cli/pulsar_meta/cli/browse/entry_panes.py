@@ -35,30 +35,30 @@ from pulsar_meta.jobs.entries.entry_reading import Readable, read_entries
 
 PAGE: Final = 50
 COLUMNS: Final = ("position", "time", "index", "messages", "size (bytes)", "note")
-NO_ENTRIES: Final = "no entries were given: start with --entries URL"
-NEITHER: Final = "neither a topic nor a ledger is here: choose one in the tree"
+NO_ENTRIES: Final = "no entries to show: start browse with --entries URL"
+NEITHER: Final = "neither a topic nor a ledger: choose one in the tree"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An entry, and what is shown of it."""
+    """An entry and its cells."""
 
     entry: Readable
     cells: dict[str, str]
 
 
 class EntryPages:
-    """Entries in reading order; `faults` are those met so far, `coverage` counts what was looked at."""
+    """Entries in reading order; `faults` and `coverage` grow while they are read."""
 
     def __init__(self, opened: Opened, spot: Spot, first: Bound | None = None) -> None:
-        """Begin with the entry `first`; raises what opening the entries does."""
+        """Start at the entry `first`. Raises the errors of opening the entries."""
         self.faults: list[PulsarMetaError] = []
         self.coverage = Coverage()
         self.note = ""
         self._rows = self._of(opened, spot, Limits(first))
 
     def next(self) -> list[Row]:
-        """Return the next page, empty at the end; UnreachableError."""
+        """Return the next page, empty at the end. Raises UnreachableError."""
         return list(islice(self._rows, PAGE))
 
     def _of(self, opened: Opened, spot: Spot, limits: Limits) -> Iterator[Row]:
@@ -78,12 +78,12 @@ class EntryPages:
 
 
 def messages_of(row: Row) -> list[Text]:
-    """Return everything about an entry and the messages in it, payloads as text."""
+    """Describe an entry and its messages, with payloads as text."""
     faults: list[PulsarMetaError] = []
     document = describe(*row.entry, DumpOptions(deep=True, form="text"), faults.append)
     shown = _named(row.cells)
-    for number, one in enumerate(each_message([dict(document)])):
-        cells = dict(zip(MESSAGE_COLUMNS, message_view().row(one), strict=True))
+    for number, message in enumerate(each_message([dict(document)])):
+        cells = dict(zip(MESSAGE_COLUMNS, message_view().row(message), strict=True))
         own = {name: cell for name, cell in cells.items() if row.cells.get(name) != cell}
         shown += [line(f"message {number}", "head"), *_named(own)]
     return [*shown, *map(fault_line, faults)]
@@ -93,11 +93,11 @@ def _named(cells: dict[str, str]) -> list[Text]:
     return lines(f"  {name}: {cell}" for name, cell in cells.items() if cell != NONE)
 
 
-KEYS: Final = "n next  p previous  b begin  e end  Enter opens"
+KEYS: Final = "n next  p previous  b first  e last  Enter opens"
 
 
 class EntriesPane(Vertical):
-    """Shows a page of entries; the next ones are read when they are asked for."""
+    """Shows a page of entries; further pages are read on request."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "turn(1)", "Next page", show=False),
@@ -122,12 +122,12 @@ class EntriesPane(Vertical):
         self.note = Static(id="entries-note", markup=False)
 
     def compose(self) -> ComposeResult:
-        """Make the table and the note below it."""
+        """Build the table and the note below it."""
         yield self._table
         yield self.note
 
     async def show(self, spot: Spot, first: Bound | None = None) -> None:
-        """Show the first page of a place's entries, or the one that begins with `first`."""
+        """Show the first page of a place's entries, or the page that starts at `first`."""
         self._spot, self._source, self._pages = spot, None, []
         self._fill([])
         self._say(line("reading…", "dim"))
@@ -148,9 +148,9 @@ class EntriesPane(Vertical):
             try:
                 rows = await self._ask(lambda opened: source.next())
             except PulsarMetaError as error:
-                # What comes behind it is not known, and no end.
+                # Reading can't continue after an error, and this is not the end of the entries.
                 self._source = None
-                self._say(fault_line(error), line("b begins anew", "dim"))
+                self._say(fault_line(error), line("b reads again from the first page", "dim"))
                 return
             if source is not self._source:
                 return
@@ -163,7 +163,7 @@ class EntriesPane(Vertical):
     def _fill(self, rows: list[Row]) -> None:
         self._table.clear(columns=True)
         for name in COLUMNS:
-            # Widths that the table finds out by itself are sometimes those of the headings alone.
+            # DataTable sometimes computes its widths from the headings alone.
             width = max(cell_width(text) for text in (name, *(row.cells[name] for row in rows)))
             self._table.add_column(name, width=width)
         for row in rows:
@@ -176,7 +176,7 @@ class EntriesPane(Vertical):
         about = [line(f"page {self._at + 1}, {shown}  {KEYS}", "dim")]
         about += map(fault_line, source.faults[:2])
         if len(source.faults) > 2:
-            about.append(line(f"… and {len(source.faults) - 2} faults more", "error"))
+            about.append(line(f"… and {len(source.faults) - 2} more faults", "error"))
         if ended:
             about.append(line(looked_at(source.coverage.checked, source.coverage.left_out), "dim"))
         return about
@@ -201,7 +201,7 @@ class EntriesPane(Vertical):
 
     @work(exclusive=True, group="entries")
     async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Show everything about an entry."""
+        """Show all details of an entry."""
         row = self._pages[self._at][event.cursor_row]
         try:
             lines = await self._ask(lambda opened: messages_of(row))

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 # Places whose findings are shown at once.
 SHOWN: Final = 1000
-UNCHECKED: Final = "nothing was checked yet: c checks this topic or namespace, or all of the store"
+UNCHECKED: Final = "not checked yet: press c to check this topic, this namespace, or the whole store"
 
 
 @dataclass(slots=True)
 class Findings:
-    """The findings of a check by their paths; `names` is what is checked, None before the first one.
+    """The findings of a check by path.
 
-    `root` is where in the tree that lies, `about` what was looked at and what was not, or why nobody knows.
+    `names` are the checked topics or namespaces (None before the first check), `root` is their path in the
+    tree, and `about` has lines about the extent of the check.
     """
 
     names: list[str] | None = None
@@ -41,64 +42,66 @@ class Findings:
     _severities: dict[str, Counter[str]] = field(default_factory=dict)
 
     @property
-    def of_what(self) -> str:
-        """What is checked, in words."""
+    def scope(self) -> str:
+        """The extent of the check, in words."""
         return ", ".join(self.names or ()) or "the whole store"
 
     def begin(self, spot: Spot) -> None:
-        """Forget all, and begin with a check of this place; until it has ended, that is said."""
+        """Forget all findings, and start a check of this place."""
         self.names, self.root = scope_of(spot)
-        self.about = [line("this check has not ended: not all was looked at", "warning")]
+        self.about = [line("this check has not ended, so there may be more findings", "warning")]
         self.found.clear()
         self._severities.clear()
 
     def add(self, document: FindingDocument) -> None:
-        """Take one."""
+        """Add a finding."""
         path = path_of(document)
         self.found.setdefault(path, []).append(document)
         for at in dict.fromkeys((path, *parents_of(path), "/")):
             self._severities.setdefault(at, Counter())[document["severity"]] += 1
 
     def mark(self, path: str) -> tuple[str, int] | None:
-        """Return the gravest severity at a path and below it, and how many findings; None for none."""
+        """Return the highest severity and the number of findings at and below a path, or None."""
         severities = self._severities.get(path)
         if not severities:
             return None
-        gravest = next(name for name in ("error", "warning", "note") if severities[name])
-        return gravest, severities.total()
+        highest = next(name for name in ("error", "warning", "note") if severities[name])
+        return highest, severities.total()
 
     def next_after(self, path: str | None) -> str | None:
-        """Return the path of the next finding, the first one behind the last; None where there is none."""
+        """Return the next path with findings, starting over after the last; None if there are no findings."""
         paths = sorted(self.found)
-        behind = [one for one in paths if path is not None and one > path]
-        return next(iter(behind or paths), None)
+        later = [other for other in paths if path is not None and other > path]
+        return next(iter(later or paths), None)
 
     def lines(self, spot: Spot) -> list[Text]:
-        """Return the findings at a place and below it, those of all places where it is the root."""
+        """Return the lines of the findings at and below a place."""
         if self.names is None:
             return [line(UNCHECKED, "dim")]
         here = [path for path in sorted(self.found) if is_within(path, spot.path)]
         shown = [text for path in here[:SHOWN] for text in self._at(path)]
         if len(here) > SHOWN:
             shown.append(
-                line(f"… findings at {len(here) - SHOWN} places more: choose a part of the tree", "warning")
+                line(
+                    f"… and findings at {len(here) - SHOWN} more places: choose a part of the tree", "warning"
+                )
             )
         looked_at = is_within(spot.path, self.root) or is_within(self.root, spot.path)
-        none = "no finding here" if looked_at else "this place is no part of it"
-        head = line(f"check of {self.of_what}", "dim")
+        none = "no findings here" if looked_at else "this place was not checked"
+        head = line(f"check of {self.scope}", "dim")
         return [head, *(shown or [line(none, "dim")]), *self.about]
 
     def _at(self, path: str) -> Iterator[Text]:
-        for one in self.found[path]:
-            names = (one.get("topic"), one.get("cursor"), one.get("ledger_id"))
-            yield line(f"{one['severity']}  {one['code']}", one["severity"])
+        for finding in self.found[path]:
+            names = (finding.get("topic"), finding.get("cursor"), finding.get("ledger_id"))
+            yield line(f"{finding['severity']}  {finding['code']}", finding["severity"])
             yield line(f"  {'  '.join(str(name) for name in names if name is not None) or path}")
-            yield line(f"  {one['message']}")
-            yield from lines([f"  {one['repair']}"] if "repair" in one else [], "head")
+            yield line(f"  {finding['message']}")
+            yield from lines([f"  {finding['repair']}"] if "repair" in finding else [], "head")
 
 
 def path_of(document: FindingDocument) -> str:
-    """Return where in the tree a finding belongs: the cursor or the topic, else the path, else the ledger."""
+    """Return the path of a finding in the tree: that of its cursor, topic, record or ledger."""
     with suppress(PulsarMetaError):
         if "topic" in document:
             topic = TopicName.parse(document["topic"])
@@ -109,12 +112,12 @@ def path_of(document: FindingDocument) -> str:
 
 
 def scope_of(spot: Spot) -> tuple[list[str], str]:
-    """Return what is checked at a place, as `check` takes it, and its path: a topic, a namespace, or all."""
+    """Return the arguments of `check` for a place (a topic, namespace or nothing), and their path."""
     if spot.topic is not None:
         return [spot.topic], spot.path if spot.cursor is None else spot.path.rpartition("/")[0]
     below = f"{MANAGED_LEDGERS}/"
     names = spot.path.removeprefix(below).split("/") if spot.path.startswith(below) else []
-    # The last part may be a domain; three parts without it are a V1 namespace.
+    # The last part may be a domain. Three other parts are a V1 namespace.
     names = names[:-1] if len(names) > 2 and names[-1] in DOMAINS else names
     name = "/".join(names)
     return ([name], f"{below}{name}") if len(names) in (2, 3) else ([], "/")
@@ -123,9 +126,9 @@ def scope_of(spot: Spot) -> tuple[list[str], str]:
 def check(
     opened: Opened, names: Iterable[str], job: Job, found: Callable[[FindingDocument], object]
 ) -> list[Text]:
-    """Give `found` each finding as it comes; return the lines that say what was looked at, and what was not.
+    """Pass each finding to `found`; returns lines about the extent of the check and the unreachable bookies.
 
-    UnreachableError, DecodeError of the store; the first bookie that did not answer is a line.
+    Raises UnreachableError and DecodeError of the store.
     """
     from pulsar_meta.cli.browse.drawing import fault_line
     from pulsar_meta.cli.render.findings import given_places, with_places
@@ -142,20 +145,20 @@ def check(
         count += 1
         found(with_places(finding.document(), *given))
     ensure_not_empty(opened.store, run.scope, count + run.counts["topics"])
-    said = [] if source is None else [*source.notes, *map(str, source.faults)]
-    about = [line(looked_at(run.counts, run.not_checked), "dim"), *lines(said, "warning")]
+    notes = [] if source is None else [*source.notes, *map(str, source.faults)]
+    about = [line(looked_at(run.counts, run.not_checked), "dim"), *lines(notes, "warning")]
     return about if run.unreachable is None else [*about, fault_line(run.unreachable)]
 
 
-# Paths that a search shows; then it ends.
+# A search ends after this many paths.
 SEARCH_RESULTS: Final = 500
 POSITION: Final = re.compile(r"[0-9]+:[0-9]+")
 
 
 def named(opened: Opened, text: str) -> list[str] | None:
-    """Return the paths that a text names: `topic NAME`, a full name; None where it names nothing.
+    """Return the paths that a text like `topic NAME` or a full topic name refers to, or None for other texts.
 
-    UsageError for what begins like a name and is none; DecodeError, UnreachableError of the store.
+    Raises UsageError if the name is not valid, and DecodeError and UnreachableError of the store.
     """
     words = text.split()
     if "://" in text and len(words) == 1:
@@ -164,15 +167,16 @@ def named(opened: Opened, text: str) -> list[str] | None:
 
 
 def search(opened: Opened, text: str, job: Job, found: Callable[[str], object]) -> str:
-    """Give `found` each path with the text in it, as stored or decoded; return what was looked at."""
+    """Pass each path that contains the text, encoded or decoded, to `found`; returns a summary."""
     sought, count = text.lower(), 0
-    for held in opened.store.scan("/"):
+    for value in opened.store.scan("/"):
+        path = value.path
         job.advance(1)
-        if sought in held.path.lower() or ("%" in held.path and sought in _decoded(held.path).lower()):
-            found(held.path)
+        if sought in path.lower() or ("%" in path and sought in _decoded(path).lower()):
+            found(path)
             count += 1
             if count == SEARCH_RESULTS:
-                return f"the first {count} in {job.count} values; a longer name finds fewer"
+                return f"the first {count} in {job.count} values; use a longer name to find fewer"
     return f"{count} found in {job.count} values"
 
 

@@ -1,4 +1,4 @@
-"""Panes for a topic (its ledgers on a timeline, its subscriptions and their backlogs) and for a value."""
+"""Panes for a topic (its ledgers on a timeline, its subscriptions and backlogs) and for a value."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from pulsar_meta.jobs.values.value_inputs import ValueInput
 from pulsar_meta.stores.base import Store, Versioned
 
 NO_TOPIC: Final = "no topic here: choose one in the tree, or find it with /"
-# Subscriptions that are shown of a topic.
+# Subscriptions of a topic that are shown at most.
 SHOWN: Final = 200
-# Columns of a ledger's strip: beside its numbers a terminal of 80 has no more.
+# Columns of a ledger's strip; there is no room for more on a terminal with 80 columns.
 TIMES: Final = 16
 
 
 def ledgers_of(opened: Opened, spot: Spot) -> list[Text]:
-    """Return a line for each ledger of a topic; UnreachableError."""
+    """Return a line for each ledger of a topic. Raises UnreachableError."""
     return list(_of_topics(opened, spot, _ledgers))
 
 
 def cursors_of(opened: Opened, spot: Spot) -> list[Text]:
-    """Return a few lines for each subscription of a topic, or everything about one; UnreachableError."""
+    """Return a few lines for each subscription of a topic, or all details of one. Raises UnreachableError."""
     return list(_of_topics(opened, spot, _subscriptions if spot.cursor is None else _subscription))
 
 
 def topics_at(store: Store, spot: Spot, report: Report) -> Iterator[Topic]:
-    """Yield the topic of a place, of a scalable one its segments; what is missing or broken is reported."""
+    """Yield the topic of a place, or the segments of a scalable topic; errors go to `report`."""
     if spot.topic is None:
         return
     name = TopicName.parse(spot.topic)
@@ -101,7 +101,7 @@ def _ledger(ledger: Ledger) -> tuple[str, str, str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows as lines, their columns below each other."""
+    """Yield rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
@@ -117,7 +117,7 @@ def _notes(ledger: Ledger) -> str:
     return f" {', '.join(notes)}" if notes else ""
 
 
-# When a ledger was opened and when it was closed (ms), None for what nobody wrote down.
+# The times at which a ledger was opened and closed (ms), None if they are not recorded.
 _Span = tuple[int | None, int | None]
 
 
@@ -130,12 +130,12 @@ def _spans(ledgers: Sequence[Ledger]) -> Iterator[_Span]:
 
 
 def _on_time(span: _Span, whole: tuple[int, int]) -> str:
-    """Return a strip from when a ledger was opened to when it was closed; an open one has no end."""
+    """Draw a ledger as a strip on the timeline; an open ledger reaches to the end."""
     first, last = (span[1] if span[0] is None else span[0]), span[1]
     if first is None:
         return " " * TIMES
     length, end = max(whole[1] - whole[0], 1), whole[1] if last is None else last
-    # It is seen, however short it was.
+    # Visible, even if it was open only for a moment.
     width = max((end - first) / length, 0.5 / TIMES)
     start = min((first - whole[0]) / length, 1 - 0.5 / TIMES)
     return strip([Part(start, min(width, 1 - start))], TIMES)
@@ -143,21 +143,21 @@ def _on_time(span: _Span, whole: tuple[int, int]) -> str:
 
 def _subscriptions(reader: SubscriptionReader, topic: Topic, _: str | None) -> Iterator[Text]:
     messages = None if reader.source is None else MessageCounter(reader.source)
-    found = reader.all(topic)
+    cursors = reader.all(topic)
     shown = False
-    for one in islice(found, SHOWN):
+    for cursor in islice(cursors, SHOWN):
         shown = True
-        document = line_of(one, messages)
+        document = line_of(cursor, messages)
         in_messages = document["backlog_messages"]
         left = f"backlog {backlog_of(dict(document)) or 'not known'}"
         left += "" if in_messages is None else f", {counted(in_messages, 'messages')}"
-        yield line(f"  {one.name}", "head")
+        yield line(f"  {cursor.name}", "head")
         yield line(f"    {document['position'] or 'position not known'}, {left}")
-        yield line(f"    {_acked(one)}")
+        yield line(f"    {_acked(cursor)}")
         yield line(f"    {place_of(dict(document))}", "dim")
     if not shown:
-        yield line("  no subscription", "dim")
-    elif next(found, None) is not None:
+        yield line("  no subscriptions", "dim")
+    elif next(cursors, None) is not None:
         yield line(f"  … more: pulsar-meta show-cursor {topic.name}", "warning")
     else:
         yield line(f"  acknowledged: {LEGEND}", "dim")
@@ -165,11 +165,11 @@ def _subscriptions(reader: SubscriptionReader, topic: Topic, _: str | None) -> I
 
 def _subscription(reader: SubscriptionReader, topic: Topic, cursor: str | None) -> Iterator[Text]:
     assert cursor is not None
-    one = reader.one(topic, cursor)
+    subscription = reader.one(topic, cursor)
     messages = None if reader.source is None else MessageCounter(reader.source)
     pending = pending_acks(reader.store, reader.source, TopicName.parse(topic.name), cursor)
-    document = dict(detail_of(one, messages, Limits.of(None), pending))
-    yield line(f"  of all entries of the topic: {_acked(one)}")
+    document = dict(detail_of(subscription, messages, Limits.of(None), pending))
+    yield line(f"  of all entries of the topic: {_acked(subscription)}")
     for section in DETAIL.drawing(document):
         yield from _drawn(section)
     yield from lines(DETAIL.lines(document))
@@ -183,12 +183,12 @@ def _drawn(section: Section) -> Iterator[Text]:
         yield line(f"  ledger {ledger.text:>8} {strip(parts.parts)} {count.text}")
 
 
-def _acked(one: Subscription) -> str:
-    """Return what is acknowledged of all entries of a topic as a strip, its first ledger at the left."""
-    left = one.backlog
+def _acked(cursor: Subscription) -> str:
+    """Draw the acknowledged entries of a topic as a strip, with the first ledger on the left."""
+    left = cursor.backlog
     if left is None:
         return "not known"
-    ends = list(_ends(one.topic.ledgers, left.runs))
+    ends = list(_ends(cursor.topic.ledgers, left.runs))
     total = sum(count for _, count in ends)
     if not total:
         return "no entries"
@@ -202,16 +202,14 @@ def _acked(one: Subscription) -> str:
 
 
 def _ends(ledgers: Iterable[Ledger], runs: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield each ledger with the number of its entries; for an open one those that are known."""
-    seen: dict[int, int] = {}
-    for ledger_id, _, last in runs:
-        seen[ledger_id] = last + 1
+    """Yield each ledger with its number of entries (the known ones if it is open)."""
+    known = {ledger_id: last + 1 for ledger_id, _, last in runs}
     for ledger in ledgers:
-        yield ledger.ledger_id, seen.get(ledger.ledger_id, 0) if ledger.entries is None else ledger.entries
+        yield ledger.ledger_id, known.get(ledger.ledger_id, 0) if ledger.entries is None else ledger.entries
 
 
 def _between(runs: Iterable[tuple[int, int]], total: int) -> Iterator[Part]:
-    """Yield what lies between the runs that are left, as shares of the whole."""
+    """Yield the gaps between the runs of unacknowledged entries, as shares of the whole."""
     done = 0
     for first, end in (*runs, (total, total)):
         if first > done:
@@ -220,20 +218,20 @@ def _between(runs: Iterable[tuple[int, int]], total: int) -> Iterator[Part]:
 
 
 def value_of(opened: Opened, spot: Spot) -> list[Text]:
-    """Return the lines of the value at a place; UnreachableError, DecodeError of the store."""
+    """Return the lines of the value at a place. Raises UnreachableError and DecodeError of the store."""
     try:
-        held = opened.store.read(spot.path)
+        stored = opened.store.read(spot.path)
     except NotFoundError:
-        return [line(spot.path, "head"), line("  no value of its own", "dim")]
-    value = ValueInput(opened.store.url, held.value, held.path, held.version)
+        return [line(spot.path, "head"), line("  no value at this path", "dim")]
+    value = ValueInput(opened.store.url, stored.value, stored.path, stored.version)
     options = DecodeOptions(show_secrets=opened.places.show_secrets)
     decoded = decode_document(
-        held.value, source=value.source, path=held.path, version=held.version, options=options
+        stored.value, source=value.source, path=stored.path, version=stored.version, options=options
     )
     notes: list[str] = []
     fault = CursorStates(opened.store, opened.opening_entries, notes.append).add(value, decoded.document)
     head, *rest = document_lines(decoded.document)
-    shown = [line(head, "head"), line(f"  {_facts(held)}", "dim"), *lines(rest)]
+    shown = [line(head, "head"), line(f"  {_facts(stored)}", "dim"), *lines(rest)]
     if decoded.error is not None and decoded.document.get("error") is None:
         shown.append(fault_line(decoded.error))
     elif decoded.error is None and not decoded.same_bytes:
@@ -241,14 +239,14 @@ def value_of(opened: Opened, spot: Spot) -> list[Text]:
     return [*shown, *lines(notes, "warning"), *([] if fault is None else [fault_line(fault)])]
 
 
-def _facts(held: Versioned) -> str:
-    times = [("created", held.created), ("modified", held.modified)]
-    facts = [counted(len(held.value), "bytes"), "ephemeral" if held.ephemeral else ""]
+def _facts(stored: Versioned) -> str:
+    times = [("created", stored.created), ("modified", stored.modified)]
+    facts = [counted(len(stored.value), "bytes"), "ephemeral" if stored.ephemeral else ""]
     facts += [f"{name} {iso_time(time)}" for name, time in times if time]
     return ", ".join(filter(None, facts))
 
 
 def sum_of(opened: Opened, path: str, job: Job) -> str:
-    """Return how many values lie at a path and below it, and how big they are together."""
+    """Return the number and total size of the values at and below a path."""
     total = measure(opened.store.scan(path), 0, advance=job.advance).total
     return f"{counted(total.count, 'values')}, {size(total.size)}"

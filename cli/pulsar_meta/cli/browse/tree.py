@@ -1,4 +1,4 @@
-"""The tree pane of `browse`: the paths of a store, read page by page, and the store that is being browsed."""
+"""The tree pane of `browse`, which reads the paths of a store page by page, and the opened store."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Places:
 
     @property
     def title(self) -> str:
-        """Where they are, without passwords."""
+        """The URLs without passwords."""
         return "  ".join(map(redact, (self.store, *self.entries)))
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A path of a store, and whose it is: `topic` by its full name, and one of its cursors."""
+    """A path of a store, with the full name of the topic and the cursor that it belongs to."""
 
     path: str
     topic: str | None = None
@@ -55,10 +55,10 @@ class Spot:
 
 
 class Opened(ExitStack):
-    """A store opened for reading; its entries are opened when they are first asked for."""
+    """A store opened for reading; its entries are opened on first use."""
 
     def __init__(self, places: Places) -> None:
-        """Raise what `open_store` does."""
+        """Raises the errors of `open_store`."""
         super().__init__()
         self.places = places
         self.store: Store = self.enter_context(open_store(places.store))
@@ -66,36 +66,36 @@ class Opened(ExitStack):
 
     @property
     def entries(self) -> EntrySource | None:
-        """The entries, None where none were given; raises what `open_entry_sources` does."""
+        """The entries, None if no URL was given. Raises the errors of `open_entry_sources`."""
         opening = self.opening_entries
         return None if opening is None else opening()
 
     @property
     def opening_entries(self) -> Callable[[], EntrySource] | None:
-        """What opens the entries, None where none were given."""
+        """A function that opens the entries, None if no URL was given."""
         if self._entries is None and self.places.entries:
             from pulsar_meta.jobs.entries.entry_sources import EntriesOnDemand
 
-            held = self.enter_context(EntriesOnDemand(self.places.entries, self.store))
-            self._entries = lambda: held.source
+            on_demand = self.enter_context(EntriesOnDemand(self.places.entries, self.store))
+            self._entries = lambda: on_demand.source
         return self._entries
 
 
 class Ask(Protocol):
-    """Asks what was opened, in a thread of its own; raises PulsarMetaError."""
+    """Runs a call with the opened store in a background thread. Raises PulsarMetaError."""
 
     async def __call__(self, call: Callable[[Opened], T]) -> T:
-        """Return what `call` returns."""
+        """Return the result of `call`."""
         ...
 
 
-# Children that are loaded in one go.
+# Children that are loaded at once.
 PAGE: Final = 200
 
 
 @dataclass(slots=True)
 class Branch:
-    """A node of the tree: a place, and what is known of it; `rest` are the children not yet loaded."""
+    """A node of the tree: a place and facts about it; `rest` yields the children not yet loaded."""
 
     spot: Spot
     name: str
@@ -107,7 +107,7 @@ class Branch:
 
 @dataclass(slots=True)
 class More:
-    """The last child of a node that has more of them."""
+    """The last child of a node with further children."""
 
     of: TreeNode[Branch | More | None]
 
@@ -116,14 +116,14 @@ Node = TreeNode[Branch | More | None]
 
 
 def branch_of(document: Any) -> Branch:
-    """Return the branch of a child, as `ls` has it, or of a node of `tree`."""
+    """Make a branch from a document of `ls` or `tree`."""
     topic = document.get("topic") or document.get("scalable_topic")
     spot = Spot(document["path"], topic, document.get("cursor"))
     return Branch(spot, document.get("decoded", document["name"]), document.get("size"))
 
 
 class StoreTree(Tree[Branch | More | None]):
-    """Shows a store; `marks` says of a path how grave what lies there is, and how much of it there is."""
+    """Shows a store; `marks` returns the highest severity and number of findings at and below a path."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right", "open", "Open", show=False),
@@ -133,7 +133,7 @@ class StoreTree(Tree[Branch | More | None]):
 
     @dataclass
     class Moved(Message):
-        """The place that is looked at is another one."""
+        """The cursor moved to another place."""
 
         spot: Spot
 
@@ -145,7 +145,7 @@ class StoreTree(Tree[Branch | More | None]):
 
     @property
     def spot(self) -> Spot:
-        """The place under the cursor; of what is no place, the one above it."""
+        """The place under the cursor, or the place above it if the node is not a place."""
         node: Node | None = self.cursor_node
         while node is not None:
             if isinstance(node.data, Branch):
@@ -154,13 +154,13 @@ class StoreTree(Tree[Branch | More | None]):
         return Spot("/")
 
     async def begin(self, opened: Opened) -> None:
-        """Show the root's children; raises what the store does."""
+        """Show the root's children. Raises the errors of the store."""
         self._store = opened
         await self._load(self.root)
         self.root.expand()
 
     async def reveal(self, path: str) -> None:
-        """Open the tree down to a path and go there; NotFoundError where nothing is at it or below."""
+        """Expand the tree down to a path and go there. Raises NotFoundError if the path does not exist."""
         node, at = self.root, ""
         for name in path.strip("/").split("/") if path != "/" else ():
             at = f"{at}/{name}"
@@ -171,7 +171,7 @@ class StoreTree(Tree[Branch | More | None]):
         self.call_after_refresh(self._go_to, node)
 
     def relabel(self) -> None:
-        """Draw all names anew: what is known of the places changed."""
+        """Draw all labels again after findings or sums changed."""
         waiting = [self.root]
         while waiting:
             node = waiting.pop()
@@ -181,7 +181,7 @@ class StoreTree(Tree[Branch | More | None]):
 
     @work(exclusive=True, group="reload")
     async def reload(self) -> None:
-        """Ask anew for the children of the place under the cursor."""
+        """Load the children of the place under the cursor again."""
         node = self.cursor_node or self.root
         while not isinstance(node.data, Branch) and node.parent is not None:
             node = node.parent
@@ -191,19 +191,19 @@ class StoreTree(Tree[Branch | More | None]):
         await self._load_or_say(node)
 
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[Branch | More | None]) -> None:
-        """Load the children the first time."""
+        """Load the children on first use."""
         if isinstance(event.node.data, Branch) and not event.node.data.opened:
             self._open(event.node)
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[Branch | More | None]) -> None:
-        """Load the next page where there are more children."""
+        """Load the next page of children if the node is the `… more` node."""
         if isinstance(event.node.data, More):
             above = event.node.data.of
             event.node.remove()
             self._open(above)
 
     def on_tree_node_highlighted(self) -> None:
-        """Say where the cursor is."""
+        """Announce the place under the cursor."""
         self.post_message(self.Moved(self.spot))
 
     def action_open(self) -> None:
@@ -230,7 +230,7 @@ class StoreTree(Tree[Branch | More | None]):
             node.add_leaf(fault_line(error), None)
 
     async def _load(self, node: Node) -> None:
-        """Load the next page of children; one that is there already stays."""
+        """Load the next page of children; existing ones stay."""
         branch, opened = node.data, self._store
         assert isinstance(branch, Branch)
         assert opened is not None
@@ -240,25 +240,25 @@ class StoreTree(Tree[Branch | More | None]):
         except BaseException:
             branch.opened, branch.rest = False, None
             raise
-        for one in [one for one in node.children if one.data is None]:
-            one.remove()
-        there = {one.data.spot.path for one in node.children if isinstance(one.data, Branch)}
+        for error in [child for child in node.children if child.data is None]:
+            error.remove()
+        shown = {child.data.spot.path for child in node.children if isinstance(child.data, Branch)}
         for document in page:
-            if document["path"] not in there:
+            if document["path"] not in shown:
                 self._insert(node, branch_of(document))
         if len(page) == PAGE:
             node.add_leaf(line("… more (Enter)", "dim"), More(node))
         node.allow_expand = bool(node.children)
 
     async def _add(self, node: Node, path: str) -> Node:
-        """Add a child that comes in a later page."""
+        """Add a child that belongs to a later page."""
         opened = self._store
         assert opened is not None
         document = await self._lane.ask(lambda: next(walk(opened.store, path, 0)))
         return self._insert(node, branch_of(document))
 
     def _insert(self, node: Node, branch: Branch) -> Node:
-        more = next((one for one in node.children if isinstance(one.data, More)), None)
+        more = next((child for child in node.children if isinstance(child.data, More)), None)
         return node.add(self._label(branch), branch, before=more, allow_expand=branch.spot.cursor is None)
 
     def _go_to(self, node: Node) -> None:
@@ -275,12 +275,14 @@ class StoreTree(Tree[Branch | More | None]):
 
 
 def _child(node: Node, path: str) -> Node | None:
-    found = (one for one in node.children if isinstance(one.data, Branch) and one.data.spot.path == path)
-    return next(found, None)
+    for child in node.children:
+        if isinstance(child.data, Branch) and child.data.spot.path == path:
+            return child
+    return None
 
 
 def _next_page(opened: Opened, branch: Branch) -> list[Child]:
     if branch.rest is None:
-        # Sizes are in the values, which a server would have to send.
+        # Sizes need the values, which are slow to get from a server.
         branch.rest = list_children(opened.store, branch.spot.path, details=not opened.store.networked)
     return list(islice(branch.rest, PAGE))
