@@ -67,7 +67,7 @@ def help_of(command: list[str]) -> str:
 def generate_docs() -> str:
     """Return the command reference."""
     table = import_module("pulsar_meta.cli.commands")
-    nouns = {name: [name] for name in table.NOUNS}
+    nouns = {name: [name] for name in table.COMMAND_GROUPS}
     commands = {name: name.split() for name in table.COMMANDS}
     parts = ["# Commands\n\nGenerated from `--help` by `make docs`.\n"]
     for name in ([], *nouns.values(), *commands.values()):
@@ -83,7 +83,9 @@ def generate_schemas() -> dict[Path, str]:
         SCHEMAS / f"{name}.json": json.dumps(schemas.schema_of(name), indent=1, ensure_ascii=False) + "\n"
         for name in schemas.NAMES
     }
-    rows = "".join(f"| [{name}](schemas/{name}.json) | {schemas.what(name)} |\n" for name in schemas.NAMES)
+    rows = "".join(
+        f"| [{name}](schemas/{name}.json) | {schemas.description_of(name)} |\n" for name in schemas.NAMES
+    )
     head = (
         "# JSON Schemas\n\nUse these schemas to validate or generate types for JSON that pulsar-meta prints."
         " `pulsar-meta schema NAME` prints the same schemas. [Output and exit codes](contract.md) explains"

@@ -11,8 +11,8 @@ from typing import Any, Final
 import fastjsonschema
 import orjson
 
-from pulsar_meta.cli.errors import wants_json
-from pulsar_meta.cli.schemas import OF_COMMANDS, schema_of
+from pulsar_meta.cli.errors import is_json_requested
+from pulsar_meta.cli.schemas import COMMAND_TYPES, schema_of
 
 # With these options the program prints selected fields or no document at all.
 _OTHER_OUTPUT: Final = {"--format", "--help"}
@@ -22,9 +22,13 @@ _ON_STDERR: Final = {b'{"checked"': "counts", b'{"left"': "counts", b'{"level"':
 def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:
     """Raise AssertionError if a run with -o json or ndjson printed more or other than its schema allows."""
     words = done.args
-    if not words or not wants_json(words) or any(word.partition("=")[0] in _OTHER_OUTPUT for word in words):
+    if (
+        not words
+        or not is_json_requested(words)
+        or any(word.partition("=")[0] in _OTHER_OUTPUT for word in words)
+    ):
         return
-    if words[0] in OF_COMMANDS and not (words[0] == "schema" and len(words) > 1 and words[1][0] != "-"):
+    if words[0] in COMMAND_TYPES and not (words[0] == "schema" and len(words) > 1 and words[1][0] != "-"):
         _check(words[0], done.stdout, words)
     for line in done.stderr.splitlines():
         if line.startswith(b"{"):

@@ -15,9 +15,9 @@ import pytest
 from typer.models import OptionInfo
 from typer.testing import CliRunner
 
-from pulsar_meta.cli.app import build_app, named
+from pulsar_meta.cli.app import build_app, requested_command
 from pulsar_meta.cli.commands import COMMANDS
-from pulsar_meta.cli.options import check_form, flattened
+from pulsar_meta.cli.options import check_form, expand_option_groups
 from pulsar_meta.cli.render.help import ENVIRONMENT
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
@@ -30,14 +30,14 @@ ROOT = Path(__file__).parent.parent.parent
 def page(*command: str, width: int) -> list[str]:
     with patch.dict(os.environ, {"COLUMNS": str(width)}):
         words = [word for name in command for word in name.split()]
-        result = CliRunner().invoke(build_app(named(words)), [*words, "--help"])
+        result = CliRunner().invoke(build_app(requested_command(words)), [*words, "--help"])
     assert result.exit_code == 0
     return result.output.splitlines()
 
 
 def spellings(command: str) -> Iterator[str]:
     module, _, function = COMMANDS[command].target.partition(":")
-    called = flattened(getattr(import_module(module), function), COMMANDS[command].forms)
+    called = expand_option_groups(getattr(import_module(module), function), COMMANDS[command].forms)
     for parameter in inspect.signature(called).parameters.values():
         for info in get_args(parameter.annotation):
             if isinstance(info, OptionInfo):

@@ -26,7 +26,7 @@ STEERING = set(HOSTILE) - set("abcdef[2J")
 
 
 def write(path: Path, text: str = "new") -> None:
-    with outputs.whole_file(path, "w") as out:
+    with outputs.atomic_file(path, "w") as out:
         out.write(text)
 
 
@@ -59,14 +59,14 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
             device.symlink_to("/dev/null")
         write(device)
         assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-        assert outputs.beside(device, ".idx") is None
-    assert outputs.beside(tmp_path / "f", ".idx") == tmp_path / "f.idx"
+        assert outputs.sibling_path(device, ".idx") is None
+    assert outputs.sibling_path(tmp_path / "f", ".idx") == tmp_path / "f.idx"
 
 
 def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as stream:
         for name in (f"/dev/fd/{stream.fileno()}", f"/proc/self/fd/{stream.fileno()}"):
-            assert outputs.beside(Path(name), ".idx") is None
+            assert outputs.sibling_path(Path(name), ".idx") is None
             write(Path(name))
             assert stream.read() == "new"
             stream.truncate(0)
@@ -78,7 +78,7 @@ def test_a_file_in_memory_is_replaced_atomically() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         target = Path(folder) / "out"
         target.write_text("old")
-        with pytest.raises(UsageError), outputs.whole_file(target, "w") as out:
+        with pytest.raises(UsageError), outputs.atomic_file(target, "w") as out:
             out.write("half")
             raise UsageError("broken midway")
         assert target.read_text() == "old"
@@ -123,7 +123,7 @@ def test_a_directory_is_no_output(name: str, tmp_path: Path) -> None:
 
 
 def test_a_read_error_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), outputs.whole_file(tmp_path / "out", "w"):
+    with pytest.raises(FileNotFoundError), outputs.atomic_file(tmp_path / "out", "w"):
         (tmp_path / "missing").read_text()
     assert list(tmp_path.iterdir()) == []
 
@@ -206,7 +206,7 @@ def test_json_on_a_terminal_is_indented() -> None:
 
 def test_messages_are_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
     shell = Shell(verbose=True)
-    for report in (shell.say, shell.warn, shell.detail):
+    for report in (shell.note, shell.warn, shell.detail):
         report(f"one\n{HOSTILE}")
         message = capsys.readouterr().err
         assert message.count("\n") == 1

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.render.json_schema import document_schema
 from pulsar_meta.cli.render.tables import Format
-from pulsar_meta.cli.schemas import NAMES, OF_COMMANDS, schema_of
+from pulsar_meta.cli.schemas import COMMAND_TYPES, NAMES, schema_of
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.documents.kinds import KINDS
 from pulsar_meta.codecs.frames.frame import encode_frame
@@ -39,7 +39,7 @@ IN_FILES = {"export"}
 
 def test_every_command_that_prints_json_has_a_schema() -> None:
     printing = {name for name, command in COMMANDS.items() if {Format.JSON, Format.NDJSON} & {*command.forms}}
-    assert {name.split()[0] for name in printing} - IN_FILES == set(OF_COMMANDS)
+    assert {name.split()[0] for name in printing} - IN_FILES == set(COMMAND_TYPES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.cli import outputs
-from pulsar_meta.cli.commands import COMMANDS, NOUNS
-from pulsar_meta.cli.errors import wants_json
+from pulsar_meta.cli.commands import COMMAND_GROUPS, COMMANDS
+from pulsar_meta.cli.errors import is_json_requested
 from pulsar_meta.cli.render import tables
 from pulsar_meta.cli.render.text import counted, folded
 from pulsar_meta.cli.settings import load_settings
@@ -174,11 +174,11 @@ def test_csv_needs_columns() -> None:
 def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     target.write_text("old")
-    with pytest.raises(UsageError), outputs.whole_file(target, "w") as out:
+    with pytest.raises(UsageError), outputs.atomic_file(target, "w") as out:
         out.write("half")
         raise UsageError("broken midway")
     assert target.read_text() == "old"
-    with outputs.whole_file(target, "w") as out:
+    with outputs.atomic_file(target, "w") as out:
         out.write("new")
     assert target.read_text() == "new"
     assert list(tmp_path.iterdir()) == [target]
@@ -224,7 +224,7 @@ def test_a_wrong_profile_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_the_wish_for_json_is_recognized(arguments: list[str], answer: bool) -> None:
-    assert wants_json(arguments) is answer
+    assert is_json_requested(arguments) is answer
 
 
 def test_version_is_printed() -> None:
@@ -256,11 +256,11 @@ def test_help_lists_every_command() -> None:
     stated = run("--help").stdout
     assert all(command.split()[0] in stated for command in COMMANDS)
     of_two_words = [command.split() for command in COMMANDS if " " in command]
-    assert {noun for noun, _ in of_two_words} == set(NOUNS)
+    assert {noun for noun, _ in of_two_words} == set(COMMAND_GROUPS)
     assert all(verb in run_here(noun, "--help").stdout for noun, verb in of_two_words)
 
 
-@pytest.mark.parametrize("noun", sorted(NOUNS))
+@pytest.mark.parametrize("noun", sorted(COMMAND_GROUPS))
 def test_a_group_without_command_names_its_help(noun: str) -> None:
     result = run_here(noun)
     assert (result.returncode, result.stdout) == (2, "")
@@ -356,8 +356,8 @@ def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None
         ("[profiles.p]\nstore = 3", "store: expected text"),
         ("[profiles.p]\nentries = [1]", "entries: expected text"),
         ('[profiles.p]\nstor = "x"', "unknown key 'stor'"),
-        ("\x00", "not a readable TOML"),
-        ("x = " + "[" * 100_000, "not a readable TOML"),
+        ("\x00", "not a valid TOML"),
+        ("x = " + "[" * 100_000, "not a valid TOML"),
         ("#" * ((1 << 20) + 1), "more than 1048576 bytes"),
         ('[profiles.p]\nstore = ["zk://u:s3cret@h"]', "store: expected text in quotes, found a list"),
         ('default = "zk://u:s3cret@h"\n[profiles.p]', "found text"),
@@ -397,7 +397,7 @@ def test_an_invalid_config_is_a_usage_error(
 def test_the_summary_is_one_line_on_stderr(
     shell: Shell, not_checked: dict[str, str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shell.account({"ledgers": 7, "entries": 1}, not_checked)
+    shell.summary({"ledgers": 7, "entries": 1}, not_checked)
     assert capsys.readouterr() == ("", line)
 
 

@@ -1,1 +1,1 @@
-"""The command line: a file per command, a renderer per kind of value, one place where errors become exits."""
+"""The command line: one module per topic of commands, and `render` for output formats."""

@@ -1,4 +1,4 @@
-"""Where the program starts: from here on Ctrl-C ends it quietly, also while it is still being loaded."""
+"""The entry point. Ctrl-C ends the program quietly, even while its modules are being loaded."""
 
 import os
 
@@ -7,7 +7,7 @@ try:
 
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
 except KeyboardInterrupt:
-    # Loading `signal` loads more, and takes some milliseconds.
+    # Importing `signal` takes some milliseconds, during which Ctrl-C may arrive.
     os._exit(130)
 
 

@@ -1,4 +1,4 @@
-"""The program `pulsar-meta`: finds the command, runs it, and turns errors into one line and an exit code."""
+"""The program `pulsar-meta`: find the command, run it, and turn an error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.commands import COMMANDS, NOUNS
-from pulsar_meta.cli.errors import os_failure, report, wants_json
-from pulsar_meta.cli.options import flattened
+from pulsar_meta.cli.commands import COMMAND_GROUPS, COMMANDS
+from pulsar_meta.cli.errors import from_os_error, is_json_requested, report
+from pulsar_meta.cli.options import expand_option_groups
 from pulsar_meta.cli.outputs import replace_closed_streams
 from pulsar_meta.cli.render.help import HelpfulCommand, HelpfulGroup
 from pulsar_meta.cli.shell import Exit
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 
-# Typer has no public name for the error that all its usage errors are.
+# Typer has no public name for the base class of its usage errors.
 TyperUsageError: Any = typer.BadParameter.__bases__[0]
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         from importlib.metadata import version
 
@@ -43,7 +43,10 @@ def root(
 
 
 def build_app(only: str | None = None) -> typer.Typer:
-    """Return the Typer application with every command, or with just the one, or the noun, about to run."""
+    """Build the Typer application, with every command or with only one command or command group.
+
+    Building one command imports only that command's modules, which makes start-up fast.
+    """
     app = typer.Typer(
         name="pulsar-meta",
         cls=HelpfulGroup,
@@ -52,85 +55,84 @@ def build_app(only: str | None = None) -> typer.Typer:
         add_completion=only is None,
     )
     app.callback()(root)
-    nouns: dict[str, typer.Typer] = {"": app}
+    groups: dict[str, typer.Typer] = {"": app}
     for name, command in COMMANDS.items():
-        noun, _, verb = name.rpartition(" ")
-        if only not in (None, name, noun):
+        group, _, subcommand = name.rpartition(" ")
+        if only not in (None, name, group):
             continue
-        if noun not in nouns:
-            nouns[noun] = _noun(app, noun)
-        module, _, function = command.target.partition(":")
-        called = getattr(import_module(module), function)
-        nouns[noun].command(verb, cls=HelpfulCommand, help=called.__doc__, rich_help_panel=command.group)(
-            with_collector(flattened(called, command.forms))
-        )
+        if group not in groups:
+            groups[group] = _add_group(app, group)
+        module, _, attribute = command.target.partition(":")
+        function = getattr(import_module(module), attribute)
+        groups[group].command(
+            subcommand, cls=HelpfulCommand, help=function.__doc__, rich_help_panel=command.heading
+        )(with_garbage_collection(expand_option_groups(function, command.forms)))
     return app
 
 
-def _noun(app: typer.Typer, name: str) -> typer.Typer:
-    """Add what has commands of two words, and return it."""
-    heading, text = NOUNS[name]
-    noun = typer.Typer(cls=HelpfulGroup, pretty_exceptions_enable=False)
-    app.add_typer(noun, name=name, help=text, rich_help_panel=heading)
-    return noun
+def _add_group(app: typer.Typer, name: str) -> typer.Typer:
+    heading, text = COMMAND_GROUPS[name]
+    group = typer.Typer(cls=HelpfulGroup, pretty_exceptions_enable=False)
+    app.add_typer(group, name=name, help=text, rich_help_panel=heading)
+    return group
 
 
-def named(arguments: list[str]) -> str | None:
-    """Return the command, or the noun, that a command line begins with; None where that cannot be said.
+def requested_command(arguments: list[str]) -> str | None:
+    """Return the command or command group that a command line begins with, or None if it is neither.
 
-    `--version` needs no command at all, and none of their modules.
+    `--version` is returned as well, because it needs no command and none of their modules.
     """
-    first, both = arguments[:1], " ".join(arguments[:2])
+    first, first_two = arguments[:1], " ".join(arguments[:2])
     if first == ["--version"]:
         return "--version"
-    return next((one for one in (*first, both) if one in COMMANDS or one in NOUNS), None)
+    return next((name for name in (*first, first_two) if name in COMMANDS or name in COMMAND_GROUPS), None)
 
 
-def with_collector(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` so that garbage is looked for again, but not in what start-up made."""
+def with_garbage_collection(command: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a command so that it enables garbage collection, except for the objects made at start-up."""
 
     @functools.wraps(command)
-    def run(*args: Any, **given: Any) -> None:
-        # It lives to the end: no collection needs to look at it, not even the last one.
+    def run(*args: Any, **options: Any) -> None:
+        # Objects made at start-up live until the end, so no collection has to visit them.
         gc.freeze()
         gc.enable()
-        command(*args, **given)
+        command(*args, **options)
 
     return run
 
 
-def drop_unwritten() -> None:
-    """Let go of what stdout does not take: else the interpreter's last flush fails, and is the exit code."""
+def discard_unflushed() -> None:
+    """Discard output that stdout rejects. Otherwise Python's last flush fails and changes the exit code."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def usage_failure(error: Any) -> UsageError:
-    """Return what Typer found wrong with the command line, with the command whose --help says more."""
-    asked = error.ctx.command_path if error.ctx is not None else "pulsar-meta"
+def from_typer_error(error: Any) -> UsageError:
+    """Convert Typer's usage error, and add which command's --help explains the options."""
+    command = error.ctx.command_path if error.ctx is not None else "pulsar-meta"
     text = error.format_message()
     from difflib import get_close_matches
 
-    # Typer lists options that begin alike or differ little, in the order of the alphabet.
+    # Typer lists all similar options alphabetically; only the closest one is shown.
     possible, listed, _ = text.partition(" (Possible options: ")
     if listed:
         wrong = possible.rpartition(" ")[2]
         likely = get_close_matches(wrong, error.possibilities, n=1) or sorted(error.possibilities)
         text = f"{possible}. Did you mean {' or '.join(likely)}?"
-    return UsageError(f"{text.replace('Value error, ', '').rstrip('.')} (see {asked} --help)")
+    return UsageError(f"{text.replace('Value error, ', '').rstrip('.')} (see {command} --help)")
 
 
 def writes_file(arguments: list[str]) -> bool:
-    """Return whether a command line says --output."""
+    """Return True if a command line has --output."""
     return any(argument == "--output" or argument.startswith("--output=") for argument in arguments)
 
 
-def speak_utf8() -> None:
-    """Have data and talk in UTF-8 whatever the locale; bytes of a name that are none are shown as escapes.
+def use_utf8() -> None:
+    """Read and write UTF-8 regardless of the locale. A terminal keeps its own encoding.
 
-    A terminal that shows another encoding keeps it.
+    Characters that the encoding doesn't have are written as escapes.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -141,9 +143,9 @@ def speak_utf8() -> None:
 
 
 def main() -> None:
-    """Run the command line; the one place where an error becomes an exit code."""
+    """Run the command line. This is the only place where an error becomes an exit code."""
     arguments = sys.argv[1:]
-    as_json = wants_json(arguments)
+    as_json = is_json_requested(arguments)
     try:
         failure = run(arguments)
     except (KeyboardInterrupt, typer.Abort):
@@ -155,21 +157,21 @@ def main() -> None:
         sys.exit(Exit.UNFORESEEN)
     finally:
         gc.enable()
-        drop_unwritten()
+        discard_unflushed()
     report(failure, as_json=as_json)
     sys.exit(failure.exit_code)
 
 
 def run(arguments: list[str]) -> PulsarMetaError:
-    """Run a command and leave, or return the error that ended it."""
+    """Run a command and exit, or return the error that ended it."""
     if "stdout" in replace_closed_streams() and not writes_file(arguments):
-        return UsageError("stdout is closed: give --output FILE, or > /dev/null")
-    speak_utf8()
-    # Start-up makes tens of thousands of objects and no garbage; looking for some is a tenth of its time.
+        return UsageError("stdout is closed: add --output FILE, or redirect stdout to /dev/null")
+    use_utf8()
+    # Start-up creates tens of thousands of objects and no garbage; collecting takes a tenth of its time.
     gc.disable()
     first = arguments[0] if arguments else None
     try:
-        app = build_app(named(arguments))
+        app = build_app(requested_command(arguments))
         if first is None:
             app(["--help"], standalone_mode=False)
             sys.exit(Exit.USAGE)
@@ -179,14 +181,14 @@ def run(arguments: list[str]) -> PulsarMetaError:
     except BrokenPipeError:
         sys.exit(0)
     except SystemExit as leaving:
-        # Typer ends with 1 where a reader left (`| head`), which is no error.
+        # Typer exits with 1 if the reader of a pipe left (`| head`), which is not an error.
         sys.exit(0 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code)
     except PulsarMetaError as error:
         return error
     except TyperUsageError as error:
-        return usage_failure(error)
+        return from_typer_error(error)
     except OSError as error:
-        return os_failure(error)
+        return from_os_error(error)
     except UnicodeEncodeError as error:
-        # Output takes every character, so it is a name that was asked for: no store and no broker has it.
-        return UsageError(f"{error.object!r}: names and paths are UTF-8")
+        # Output can encode every character, so this is a name on the command line.
+        return UsageError(f"{error.object!r} is not valid UTF-8: names and paths are UTF-8")

@@ -1,4 +1,4 @@
-"""The states of cursors that lie in ledgers of their own, beside what their records say."""
+"""The states of cursors that are stored in the cursors' own ledgers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from pulsar_meta.stores.base import Store
 
 @dataclass
 class CursorStates:
-    """Looks into cursors' ledgers; `entries` opens them when one is needed, None where none were given.
+    """Reads the states of cursors from their ledgers.
 
-    `note` is given what is not shown for that reason.
+    `entries` opens the entry sources when the first state is needed; it is None if none are configured.
+    `note` receives a message for each state that can't be shown because of that.
     """
 
     store: Store
@@ -35,23 +36,23 @@ class CursorStates:
         return self.store if has_metadata(self.store) else None
 
     def add(self, value: ValueInput, document: Document) -> PulsarMetaError | None:
-        """Add a cursor's true state to its document; return why it cannot be had."""
+        """Add a cursor's state to its document, as a broker would recover it; return an error if it can't."""
         meaning = document.get("meaning") or {}
         if not meaning.get("snapshot_only"):
             return None
-        where = f"its state lies in ledger {meaning['cursor_ledger']}"
+        location = f"its state is in ledger {meaning['cursor_ledger']}"
         if self.entries is None:
-            self.note(f"{place(value)}: {where} and is not shown: give --entries URL")
+            self.note(f"{place(value)}: {location} and is not shown; add --entries URL")
             return None
-        found = recovered(decode_cursor(value.data), self._bookkeeper, self.entries())
-        state = found.state
+        cursor = recovered(decode_cursor(value.data), self._bookkeeper, self.entries())
+        state = cursor.state
         if isinstance(state.state, PositionInfo):
             position = {"position": f"{state.ledger_id}:{state.entry_id}"}
             meaning["ledger_state"] = position | position_meaning(state.state)
-        if found.recovery.believed == "ledger":
+        if cursor.recovery.believed == "ledger":
             return None
         if state.fault is not None:
             return state.fault.within(place(value))
-        lost = found.recovery.believed == "rewind" or state.state is not None
-        why = found.recovery.why if lost else f"{where}, of which no source has an entry"
-        return NotFoundError(why, source=place(value))
+        lost = cursor.recovery.believed == "rewind" or state.state is not None
+        reason = cursor.recovery.why if lost else f"{location}, but no source has entries of it"
+        return NotFoundError(reason, source=place(value))

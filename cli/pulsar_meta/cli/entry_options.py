@@ -85,15 +85,15 @@ class LimitOptions:
             raise UsageError(f"--from {self.first} lies behind --to {self.last}")
         return Limits(first, last)
 
-    def account(self, shell: Shell, coverage: Coverage, faults: Faults, *, named: bool) -> None:
+    def report_coverage(self, shell: Shell, coverage: Coverage, faults: Faults, *, named: bool) -> None:
         """Print what was read; if entries named by the user were not read, the exit code is 3."""
         if not faults.worst or coverage.ledgers:
-            shell.account(coverage.checked, coverage.left_out)
+            shell.summary(coverage.checked, coverage.left_out)
         if named and coverage.elsewhere:
             faults.note(NotFoundError.exit_code)
         limited = self.first is not None or self.last is not None
         if limited and self.limit != 0 and not coverage.entries and not faults.worst:
-            faults(NotFoundError("no entry lies within --from and --to"))
+            faults.report(NotFoundError("no entry lies within --from and --to"))
 
 
 def _bound(text: str | None) -> Bound | None:
@@ -101,7 +101,7 @@ def _bound(text: str | None) -> Bound | None:
 
 
 @dataclass(frozen=True)
-class SoughtOptions:
+class TargetOptions:
     """Entries by index or time, instead of by position."""
 
     index: Annotated[
@@ -132,7 +132,7 @@ class SoughtOptions:
             raise UsageError(f"--index and --time go without {other}")
         indexes = list(map(parse_index, self.index or ()))
         time = None if self.time is None else parse_time(self.time)
-        return places(choices, indexes, time, bounds.limits, source, faults)
+        return places(choices, indexes, time, bounds.limits, source, faults.report)
 
 
 LineTemplate = Annotated[
@@ -202,7 +202,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class PropertyFilter:
     """A filter on the properties of messages."""
 
     where: Annotated[
@@ -261,10 +261,10 @@ class Matches:
         """Yield the documents of matching entries, in reading order."""
         planned = list(places)
         ledgers = (ledger for choice, _ in planned for ledger in choice.ledgers)
-        if self.engine.chosen(self.faults.shell, ledgers, source) == "spark":
+        if self.engine.choose(self.faults.shell, ledgers, source) == "spark":
             return islice(self._by_spark(planned, source, store, urls), self.count)
-        entries = read_entries(planned, source, store, self.faults, self.coverage)
-        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.faults)
+        entries = read_entries(planned, source, store, self.faults.report, self.coverage)
+        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.faults.report)
 
     def entries(
         self, places: Iterable[Place], source: EntrySource, store: Store | None
@@ -272,8 +272,8 @@ class Matches:
         """Return the matching entries, up to the limit; UsageError if Spark is asked for."""
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
-        entries = read_entries(places, source, store, self.faults, self.coverage)
-        found = matching_entries(entries, self.chosen, self.counts, self.faults)
+        entries = read_entries(places, source, store, self.faults.report, self.coverage)
+        found = matching_entries(entries, self.chosen, self.counts, self.faults.report)
         return islice(((entry, form) for entry, form, _ in found), self.count)
 
     def _by_spark(
@@ -289,9 +289,9 @@ class Matches:
 
         sources = Sources(None if store is None else store.url, tuple(urls))
         parts = [part for choice, limits in places for part in ranges(choice, limits, source)]
-        ledgers = with_bookkeeper(store, (part.ledger for part in parts), self.faults)
+        ledgers = with_bookkeeper(store, (part.ledger for part in parts), self.faults.report)
         found = list(zip(parts, ledgers, strict=True))
-        spark = self.engine.spark(self.faults)
+        spark = self.engine.spark_settings(self.faults)
         return match_with_spark(
-            sources, found, self.chosen, self.look, self.counts, self.coverage, self.faults, spark
+            sources, found, self.chosen, self.look, self.counts, self.coverage, self.faults.report, spark
         )

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pulsar_meta.cli.outputs import beside, whole_file
+from pulsar_meta.cli.outputs import atomic_file, sibling_path
 from pulsar_meta.cli.render.entries import parquet_row
 from pulsar_meta.cli.render.entry_forms import Output, Rendering, frames
 from pulsar_meta.cli.render.parquet import Columns
@@ -85,7 +85,7 @@ class FrameIndex:
     @classmethod
     def of(cls, shell: Shell) -> FrameIndex:
         """Return the index of the output."""
-        return cls(None if shell.output is None else beside(shell.output, ".idx"))
+        return cls(None if shell.output is None else sibling_path(shell.output, ".idx"))
 
     def note(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
         """Add the next frames."""
@@ -95,5 +95,5 @@ class FrameIndex:
     def write(self) -> None:
         """Write the file."""
         if self.path is not None:
-            with whole_file(self.path, "w") as out:
+            with atomic_file(self.path, "w") as out:
                 out.writelines(self.lines)

@@ -1,6 +1,6 @@
-"""Turn errors into one line on stderr, or into JSON if the output is JSON.
+"""Print errors as one line on stderr, or as a JSON object if the output is JSON.
 
-An error that is a fault of this program gives one line that asks for a report, and a file to send with it.
+A bug in pulsar-meta also prints one line, and saves the traceback to a file that you can attach to a report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.outputs import talk, talk_json
+from pulsar_meta.cli.outputs import write_json_message, write_message
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.json_text import Document
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource
 
 
-# The undo files of this run that have records: an unforeseen error names the last.
+# The undo files that this run has written records to; the message about an unforeseen error names the last.
 undo_files: list[Path] = []
 
 
@@ -42,8 +42,8 @@ class ErrorDocument(TypedDict):
     offset: NotRequired[int]
 
 
-def wants_json(arguments: list[str]) -> bool:
-    """Return whether the command line asked for JSON output, also where parsing it failed."""
+def is_json_requested(arguments: list[str]) -> bool:
+    """Return True if a command line selects JSON output. It may be one that Typer can't parse."""
     for at, argument in enumerate(arguments):
         value = arguments[at + 1] if argument in ("-o", "--output-format") and at + 1 < len(arguments) else ""
         if argument.startswith("-o") and len(argument) > 2:
@@ -56,18 +56,18 @@ def wants_json(arguments: list[str]) -> bool:
 def report(error: PulsarMetaError, *, as_json: bool) -> None:
     """Write `error` to stderr as one line."""
     if not as_json:
-        talk(f"pulsar-meta: {redact(str(error))}")
+        write_message(f"pulsar-meta: {redact(str(error))}")
         return
     document: ErrorDocument = {"error": error.kind, "message": redact(error.message)}
     if error.source is not None:
         document["source"] = redact(error.source)
     if isinstance(error, DecodeError) and error.offset is not None:
         document["offset"] = error.offset
-    talk_json(document)
+    write_json_message(document)
 
 
-def os_failure(error: OSError) -> PulsarMetaError:
-    """Return what the operating system refused as an error of ours: a missing file is 3, the rest is 6."""
+def from_os_error(error: OSError) -> PulsarMetaError:
+    """Convert an operating system error: NotFoundError for a missing file, else UnreachableError."""
     source = str(error.filename) if error.filename is not None else None
     if isinstance(error, FileNotFoundError):
         return NotFoundError("no such file", source=source)
@@ -75,49 +75,51 @@ def os_failure(error: OSError) -> PulsarMetaError:
 
 
 class Faults:
-    """The faults of a command that goes on after them: each reported, and the gravest is the exit code."""
+    """Reports errors that don't stop a command, and remembers the highest exit code among them."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.worst = 0
 
-    def __call__(self, error: PulsarMetaError) -> None:
-        """Report a fault on stderr and note it."""
+    def report(self, error: PulsarMetaError) -> None:
+        """Print an error to stderr and remember its exit code."""
         self.note(error.exit_code)
-        report(error, as_json=self.shell.speaks_json)
+        report(error, as_json=self.shell.is_json)
 
     def note(self, exit_code: int) -> None:
-        """Note that something was found that ends the command with this exit code."""
+        """Make the command exit with at least this code."""
         self.worst = max(self.worst, int(exit_code))
 
-    def end(self, source: EntrySource | None = None) -> None:
-        """Report what the source of entries itself met, and leave if anything was wrong."""
+    def finish(self, source: EntrySource | None = None) -> None:
+        """Report the faults of the entry source, then exit if there was any error. Raises typer.Exit."""
         if source is not None:
-            self.ask(source)
+            self.report_source(source)
         if self.worst:
             raise typer.Exit(self.worst)
 
-    def ask(self, source: EntrySource) -> None:
-        """Say what a source of entries noted, and report what it found damaged beside what was read."""
+    def report_source(self, source: EntrySource) -> None:
+        """Print the notes of an entry source, and report the damage that it found elsewhere."""
         for note in source.notes:
-            self.shell.say(note)
+            self.shell.note(note)
         for fault in source.faults:
-            self(fault)
+            self.report(fault)
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Note the exit code with which a part of the command leaves, and go on."""
+    def note_exit(self) -> Iterator[None]:
+        """Catch typer.Exit in the block and remember its exit code, so that the command continues."""
         try:
             yield
-        except typer.Exit as left:
-            self.note(left.exit_code)
+        except typer.Exit as leaving:
+            self.note(leaving.exit_code)
 
 
 class Parts:
-    """The documents of all parts, one part after the other. A single part that is missing is an error."""
+    """The documents of several parts of a store, one part after the other.
+
+    A missing part is reported and skipped. If there is only one part, its NotFoundError is raised.
+    """
 
     def __init__(self, shell: Shell, parts: Iterable[Iterable[Document]]) -> None:
-        """`parts` are read when they are iterated over."""
         self.parts = list(parts)
         self.faults = Faults(shell)
 
@@ -128,15 +130,15 @@ class Parts:
             except NotFoundError as error:
                 if len(self.parts) == 1:
                     raise
-                self.faults(error)
+                self.faults.report(error)
 
     def check(self) -> None:
-        """Leave with exit code 3 where a part was missing."""
-        self.faults.end()
+        """Exit with code 3 if a part was missing. Raises typer.Exit."""
+        self.faults.finish()
 
 
-# The text of an error that is no sentence of ours may hold a whole value.
-_LONGEST_WHAT: Final = 300
+# The message of a Python exception may contain a whole value.
+_MAX_MESSAGE: Final = 300
 _url_re = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"]+")
 _secret_re = re.compile(
     r"([\w.-]*(?:passw(?:or)?d|secret|token|credential|api_?key)['\"]?\s*[=:]\s*)[^\s,;&)}\]]+", re.IGNORECASE
@@ -144,7 +146,7 @@ _secret_re = re.compile(
 
 
 class UnforeseenDocument(TypedDict):
-    """A fault of pulsar-meta itself; `traceback` is a file for a report, `undo_file` has what was written."""
+    """A bug in pulsar-meta: `traceback` is a file to attach to a report; `undo_file` reverts the writes."""
 
     error: Literal["unforeseen"]
     message: str
@@ -153,24 +155,27 @@ class UnforeseenDocument(TypedDict):
 
 
 def report_unforeseen(error: BaseException, arguments: Sequence[str], *, as_json: bool) -> None:
-    """Write one line about an error that is a fault of this program; its traceback goes into a file."""
-    what = " ".join(f"{type(error).__name__}: {_without_secrets(str(error))}".split())[:_LONGEST_WHAT]
-    file = _keep_traceback(error, arguments)
+    """Print one line about a bug in pulsar-meta, and save its traceback to a file."""
+    message = " ".join(f"{type(error).__name__}: {_without_secrets(str(error))}".split())[:_MAX_MESSAGE]
+    file = _save_traceback(error, arguments)
     if as_json:
-        document: UnforeseenDocument = {"error": "unforeseen", "message": what}
+        document: UnforeseenDocument = {"error": "unforeseen", "message": message}
         if file is not None:
             document["traceback"] = str(file)
         if undo_files:
             document["undo_file"] = str(undo_files[-1])
-        talk_json(document)
+        write_json_message(document)
         return
-    report_it = f"please report it with {file}" if file is not None else "please report it"
+    request = f"please report it with {file}" if file is not None else "please report it"
     undo = f"; values were written, undo with: pulsar-meta undo {undo_files[-1]}" if undo_files else ""
-    talk(f"pulsar-meta: a fault of pulsar-meta itself, {report_it}: {what}{undo}")
+    write_message(f"pulsar-meta: this is a bug in pulsar-meta, {request}: {message}{undo}")
 
 
-def _keep_traceback(error: BaseException, arguments: Sequence[str]) -> Path | None:
-    """Return a new file for this user only, in the state directory or else among temporary files."""
+def _save_traceback(error: BaseException, arguments: Sequence[str]) -> Path | None:
+    """Save the traceback in the state directory, else in the temporary one; only this user can read the file.
+
+    Returns None if neither directory is writable.
+    """
     call = shlex.join(["pulsar-meta", *arguments])
     about = f"pulsar-meta {version('pulsar-meta')}, Python {sys.version}, {sys.platform}"
     text = _without_secrets("\n".join((call, about, "", "".join(traceback.format_exception(error)))))
@@ -185,6 +190,6 @@ def _keep_traceback(error: BaseException, arguments: Sequence[str]) -> Path | No
 
 
 def _without_secrets(text: str) -> str:
-    """Return `text` without credentials in URLs and values that are called password or the like."""
-    text = _url_re.sub(lambda found: redact(found[0]), text)
+    """Mask credentials in URLs, and the values of fields whose names suggest a secret."""
+    text = _url_re.sub(lambda url: redact(url[0]), text)
     return _secret_re.sub(r"\1***", text)

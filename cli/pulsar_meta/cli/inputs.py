@@ -1,4 +1,4 @@
-"""What a command reads that the command line names: a file, or - for stdin."""
+"""Input files of commands; the name - means stdin."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ STDIN: Final = "-"
 
 @contextmanager
 def open_input(name: str | Path | None) -> Iterator[IO[bytes]]:
-    """Open a file for reading bytes; stdin where the name is - or none was given.
+    """Open a file for reading bytes, or stdin if the name is - or None.
 
-    NotFoundError for a file that does not exist, UnreachableError for one that cannot be read.
+    Raises NotFoundError if the file doesn't exist, UnreachableError if it can't be read.
     """
     source = input_name(name)
     try:
@@ -31,18 +31,18 @@ def open_input(name: str | Path | None) -> Iterator[IO[bytes]]:
 
 
 def read_input(name: str | Path | None) -> bytes:
-    """Return all bytes of a file, or of stdin; raises as `open_input`."""
+    """Return all bytes of a file or of stdin. Raises the errors of `open_input`."""
     with open_input(name) as stream:
         return stream.read()
 
 
 def input_name(name: str | Path | None) -> str:
-    """Return how messages call an input."""
+    """Return the name of an input for messages."""
     return "stdin" if name is None or str(name) == STDIN else str(name)
 
 
 def read_text(name: str | Path | None, source: str) -> str:
-    """Return the text of a file or of stdin, without byte order mark; DecodeError where it is not UTF-8."""
+    """Read a file or stdin as text without a byte order mark. Raises DecodeError if it isn't UTF-8."""
     try:
         return read_input(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -50,7 +50,7 @@ def read_text(name: str | Path | None, source: str) -> str:
 
 
 def read_lines(name: str | Path | None) -> Iterator[str]:
-    """Yield the lines of a file or of stdin; UsageError for one that is not UTF-8, else as `open_input`."""
+    """Yield the lines of a file or of stdin. Raises UsageError for a line that isn't UTF-8."""
     with open_input(name) as stream:
         for number, line in enumerate(stream, start=1):
             try:

@@ -41,7 +41,7 @@ StoreUrl = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="The metadata store: snapshot:, dir:, rocksdb:, zk://, zk-files:, etcd://, oxia://."
+        help="Metadata store URL: snapshot:, dir:, rocksdb:, zk://, zk-files:, etcd://, oxia://."
         " Environment: PULSAR_META_STORE.",
     ),
 ]
@@ -49,7 +49,7 @@ EntriesUrls = Annotated[
     list[str] | None,
     typer.Option(
         "--entries",
-        help="Where entries are: bookie-disk:, bookie:, offload:, frames: (repeatable). Environment:"
+        help="Entry source URL: bookie-disk:, bookie:, offload:, frames: (repeatable). Environment:"
         " PULSAR_META_ENTRIES.",
     ),
 ]
@@ -58,21 +58,21 @@ OtherStores = Annotated[
     typer.Option(
         "--other-store",
         metavar="URL",
-        help="The metadata store of another cluster that keeps its ledgers in the same BookKeeper"
-        " (repeatable). Clusters below another root of the same store are found without it.",
+        help="Metadata store URL of another cluster that keeps its ledgers in the same BookKeeper"
+        " (repeatable). Clusters below other roots of --store are found automatically.",
     ),
 ]
 IndexProperty = Annotated[
-    str, typer.Option("--index-property", help="The ledger property that holds its first index.")
+    str, typer.Option("--index-property", help="Ledger property that holds the ledger's first index.")
 ]
 ShowPasswords = Annotated[
     bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
 ]
-# Fields of a Shell that say in what form, and where to, data is written.
-OF_OUTPUT = ("output_format", "output", "force")
-WHERE = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
-Where = Annotated[list[str], typer.Argument(help=WHERE)]
-AnyWhere = Annotated[list[str] | None, typer.Argument(help=WHERE + " Default: everything.")]
+# The fields of a Shell for the format and destination of data.
+OUTPUT_FIELDS = ("output_format", "output", "force")
+PLACE_HELP = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
+PlaceArgument = Annotated[list[str], typer.Argument(help=PLACE_HELP)]
+OptionalPlace = Annotated[list[str] | None, typer.Argument(help=PLACE_HELP + " Default: everything.")]
 
 
 class Codec(StrEnum):
@@ -86,23 +86,23 @@ class Codec(StrEnum):
 
 
 def property_pairs(texts: list[str]) -> dict[str, str]:
-    """Return `KEY=VALUE` options as a dictionary; UsageError for another form or a key given twice."""
+    """Parse `KEY=VALUE` options. Raises UsageError for any other text, or if a key is given twice."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise UsageError(f"{text!r} is not KEY=VALUE")
+            raise UsageError(f"invalid property {text!r}: expected KEY=VALUE")
         if key in pairs:
             raise UsageError(f"the property {key!r} is given twice")
         pairs[key] = value
     return pairs
 
 
-def flattened(command: Callable[..., None], forms: Sequence[Format]) -> Callable[..., None]:
-    """Return `command` with each parameter that is a dataclass replaced by an option for each of its fields.
+def expand_option_groups(command: Callable[..., None], forms: Sequence[Format]) -> Callable[..., None]:
+    """Wrap a command so that each dataclass parameter becomes one option for each of its fields.
 
-    The command's own options come first, those of the shell last, of which `-o` takes only `forms`; without
-    any, what the command shows is no data, and the options about its output are left out.
+    The command's own options come first and the common options last. `-o` accepts only `forms`; if there are
+    none, the command prints no data and gets no options for output.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -113,19 +113,19 @@ def flattened(command: Callable[..., None], forms: Sequence[Format]) -> Callable
     ]
     has_store = "store" in hints
     for kind in sorted(groups.values(), key=lambda kind: kind is Shell):
-        own += [option for option in _options(kind) if has_store or option.name != "ledger_store"]
+        own += [option for option in _fields_as_options(kind) if has_store or option.name != "ledger_store"]
     if not forms:
-        own = [option for option in own if option.name not in OF_OUTPUT]
+        own = [option for option in own if option.name not in OUTPUT_FIELDS]
 
     @wraps(command)
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         for name, kind in groups.items():
-            names = [field.name for field in fields(kind) if field.name in given]
-            given[name] = kind(**{option: given.pop(option) for option in names})
+            names = [field.name for field in fields(kind) if field.name in values]
+            values[name] = kind(**{option: values.pop(option) for option in names})
             if kind is Shell:
-                check_form(given[name], forms)
-                check_ledger_store(given[name], given.get("store"))
-        command(**given)
+                check_form(values[name], forms)
+                check_ledger_store(values[name], values.get("store"))
+        command(**values)
 
     own = [_with_value_name(_with_forms(parameter, forms)) for parameter in own]
     del run.__dict__["__wrapped__"]
@@ -135,15 +135,15 @@ def flattened(command: Callable[..., None], forms: Sequence[Format]) -> Callable
 
 
 def check_form(shell: Shell, forms: Sequence[Format]) -> None:
-    """Raise UsageError for a form of output that the command does not write."""
+    """Raise UsageError if the command doesn't support the format of -o."""
     if shell.output_format is not None and shell.output_format not in forms:
-        raise UsageError(f"-o {shell.output_format}: this command writes {_either(forms)}")
+        raise UsageError(f"invalid -o {shell.output_format}: choose {_join_with_or(forms)}")
 
 
 def check_ledger_store(shell: Shell, store: str | None) -> None:
-    """Raise UsageError for --ledger-store where no store is named beside which it is."""
+    """Raise UsageError for --ledger-store without a store."""
     if shell.ledger_store is not None and store is None and shell.settings.store is None:
-        raise UsageError("--ledger-store has /ledgers alone: give --store URL for everything else")
+        raise UsageError("--ledger-store has only /ledgers: add --store URL for everything else")
 
 
 def _with_forms(parameter: inspect.Parameter, forms: Sequence[Format]) -> inspect.Parameter:
@@ -155,16 +155,16 @@ def _with_forms(parameter: inspect.Parameter, forms: Sequence[Format]) -> inspec
     return _changed(parameter, help=text, metavar="FORM")
 
 
-def _either(forms: Sequence[Format]) -> str:
+def _join_with_or(forms: Sequence[Format]) -> str:
     return " or ".join(part for part in (", ".join(forms[:-1]), forms[-1]) if part)
 
 
 def _with_value_name(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return the parameter with what help and messages call its value, where it does not say so itself."""
+    """Add the placeholder that help and messages show for an option's value, if the option has none."""
     kind, info = get_args(parameter.annotation)
     if not isinstance(info, OptionInfo) or info.metavar is not None:
         return parameter
-    # The first spelling stands where Typer once had the default.
+    # Typer keeps the first spelling in `default`.
     spellings = [word for word in (info.default, *(info.param_decls or ())) if isinstance(word, str)]
     return _changed(parameter, metavar=_value_name(kind, spellings))
 
@@ -179,10 +179,10 @@ def _changed(parameter: inspect.Parameter, **attributes: Any) -> inspect.Paramet
 
 def _value_name(kind: Any, spellings: Sequence[str]) -> str | None:
     kinds = [member for part in (get_args(kind) or (kind,)) for member in (get_args(part) or (part,))]
-    words = [one for one in kinds if isinstance(one, str)]
-    for one in kinds:
-        if isinstance(one, type) and issubclass(one, Enum):
-            words = [str(member.value) for member in one]
+    words = [literal for literal in kinds if isinstance(literal, str)]
+    for member_kind in kinds:
+        if isinstance(member_kind, type) and issubclass(member_kind, Enum):
+            words = [str(member.value) for member in member_kind]
     if words:
         return "|".join(words)
     if bool in kinds:
@@ -192,7 +192,7 @@ def _value_name(kind: Any, spellings: Sequence[str]) -> str | None:
     return "FILE" if Path in kinds else max(spellings, key=len).rsplit("-", 1)[-1].upper()
 
 
-def _options(kind: Any) -> list[inspect.Parameter]:
+def _fields_as_options(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(
@@ -202,12 +202,12 @@ def _options(kind: Any) -> list[inspect.Parameter]:
     ]
 
 
-SCOPE = "Which ones"
+SCOPE = "Topics"
 
 
 @dataclass(frozen=True)
 class ScopeOptions:
-    """Which topics are meant."""
+    """Options that select topics."""
 
     tenant: Annotated[
         list[str] | None, typer.Option("--tenant", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
@@ -220,16 +220,17 @@ class ScopeOptions:
         list[str] | None, typer.Option("--topic", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
     ] = None
     stdin: Annotated[
-        bool, typer.Option("--stdin", rich_help_panel=SCOPE, help="Topics or paths from stdin, one a line.")
+        bool,
+        typer.Option("--stdin", rich_help_panel=SCOPE, help="Read topics or paths from stdin, one per line."),
     ] = False
 
     @property
-    def chosen(self) -> bool:
-        """Whether anything was given."""
+    def is_given(self) -> bool:
+        """True if any of the options is given."""
         return self != ScopeOptions()
 
     def scope(self, cursors: Sequence[str] | None = None) -> Scope:
-        """Return the scope that these options and the cursors' names make."""
+        """Return the scope of these options, limited to cursors with the given names."""
         return Scope(
             tuple(self.tenant or ()),
             tuple(self.namespace or ()),
@@ -237,15 +238,16 @@ class ScopeOptions:
             tuple(cursors or ()),
         )
 
-    def check_answer(self, writing: WriteOptions) -> None:
-        """Raise UsageError where a person would have to answer on the stdin that the list comes from."""
+    def ensure_can_ask(self, writing: WriteOptions) -> None:
+        """Raise UsageError if the list and the answer to the confirmation would both be read from stdin."""
         if self.stdin and sys.stdin.isatty() and not (writing.yes or writing.dry_run):
             raise UsageError(
-                "--stdin: the answer could not be read beside the list: give --yes, or --dry-run"
+                "--stdin reads the list from the terminal, so it can't ask for confirmation: add --yes or"
+                " --dry-run"
             )
 
     def values(self, store: Store, kind: Kind, cursors: Sequence[str] | None = None) -> Iterator[Versioned]:
-        """Yield the cursors or the ledger records that are meant; all, where nothing was given."""
+        """Yield the selected cursors or topic records; all of them if no option is given."""
         if self.stdin:
             return select_listed(store, read_lines(STDIN), self.scope(cursors), kind)
         return select(store, self.scope(cursors), kind)
@@ -259,35 +261,35 @@ Jobs = Annotated[
         min=1,
         max=9999,
         rich_help_panel=ENGINE,
-        help="Processes that read large logs. Default: one a core. Environment: PULSAR_META_JOBS.",
+        help="Processes for large entry logs. Default: one per core. Environment: PULSAR_META_JOBS.",
     ),
 ]
 
 
 class Engine(StrEnum):
-    """What runs the work."""
+    """The engines that read entries: this program or Spark."""
 
     AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"
 
 
-def processes(shell: Shell, jobs: Jobs, sources: Sources, source: EntrySource) -> int:
-    """Return how many processes are to read `source`, which is `sources`: 1 where more are not worth it."""
+def process_count(shell: Shell, jobs: Jobs, sources: Sources, source: EntrySource) -> int:
+    """Return how many processes should read `source`, which has the URLs of `sources`; 1 if it is small."""
     count = jobs or shell.settings.jobs or cores()
     return count if count > 1 and is_worth_processes(sources.urls, source) else 1
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Whether and how Spark is used."""
+    """Options for Spark."""
 
     engine: Annotated[
         Engine,
         typer.Option(
             "--engine",
             rich_help_panel=ENGINE,
-            help="auto: Spark with --master or for many entries, where Java 17 is installed; else local.",
+            help="auto: use Spark with --master or for many entries if Java 17 is installed, else local.",
         ),
     ] = Engine.AUTO
     master: Annotated[
@@ -295,38 +297,39 @@ class EngineOptions:
         typer.Option(
             "--master",
             rich_help_panel=ENGINE,
-            help="Spark's. Default: local[*]. Environment: PULSAR_META_MASTER.",
+            help="Spark master URL. Default: local[*]. Environment: PULSAR_META_MASTER.",
         ),
     ] = None
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", rich_help_panel=ENGINE, help="KEY=VALUE for Spark, repeatable."),
+        typer.Option("--conf", rich_help_panel=ENGINE, help="Spark setting as KEY=VALUE (repeatable)."),
     ] = None
 
-    def spark(self, faults: Faults) -> SparkSettings:
-        """Return which Spark is meant, `faults` taking what its workers find damaged.
+    def spark_settings(self, faults: Faults) -> SparkSettings:
+        """Return the settings of Spark, which reports damage that its workers find to `faults`.
 
-        UsageError for a --conf that is not KEY=VALUE.
+        Raises UsageError for a --conf that is not KEY=VALUE.
         """
         shell = faults.shell
         master = self.master or shell.settings.master or LOCAL
-        return SparkSettings(master, self._conf(), shell.verbose, shell.say, faults)
+        return SparkSettings(master, self._conf(), shell.verbose, shell.note, faults.report)
 
     def _conf(self) -> dict[str, str]:
         pairs = [text.partition("=") for text in self.conf or ()]
         for key, equals, _ in pairs:
             if not equals or not key:
-                raise UsageError(f"--conf is KEY=VALUE, not {key!r}")
+                raise UsageError(f"invalid --conf {key!r}: expected KEY=VALUE")
         return {key: value for key, _, value in pairs}
 
-    def chosen(
+    def choose(
         self, shell: Shell, ledgers: Iterable[Ledger], source: EntrySource, entries: int | None = None
     ) -> str:
-        """Return "local" or "spark" for a command that reads these ledgers; say why `auto` cannot.
+        """Choose "local" or "spark" for a command that reads these ledgers.
 
-        `entries` is how many entries they claim, where somebody has counted them.
+        Prints the reason if `auto` would use Spark but can't. `entries` is the number of entries in the
+        ledgers, if the caller knows it.
         """
-        chosen, why = choose_engine_to_read(str(self.engine), ledgers, source, self.master, entries)
-        if why:
-            shell.say(why)
-        return chosen
+        engine, reason = choose_engine_to_read(str(self.engine), ledgers, source, self.master, entries)
+        if reason:
+            shell.note(reason)
+        return engine

@@ -1,4 +1,4 @@
-"""Where a command writes: stdout, files that appear whole or not at all, and stderr for talk."""
+"""Where a command writes: data to stdout or to files that appear only when complete, messages to stderr."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from typing import IO, Any, Final, cast
 from pulsar_meta.cli.render.text import json_line, message_line
 from pulsar_meta.codecs.errors import UsageError
 
-# Names below these stand for streams that are open already.
+# Paths below these are streams that are open already.
 _STREAMS: Final = ("/dev/fd/", "/dev/std", "/proc/")
-# With a longer name a part file might be more than a file system takes.
+# The name of a part file is longer than its target's, and most file systems allow 255 bytes.
 _LONGEST_NAME: Final = 200
-# What is drawn on stderr just now: rich's progress bars.
+# The progress bars that are on stderr now.
 _bars: list[Any] = []
 
 
 @contextmanager
-def whole_file(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """Open `path` for writing so that it appears whole or not at all; until then an old file stays.
+def atomic_file(path: Path, mode: str) -> Iterator[IO[Any]]:
+    """Open `path` for writing. The file appears, or replaces an old one, if the block ends without an error.
 
-    A new file takes the mode and the owner of the one it replaces, and a symbolic link keeps its target. What
-    is no regular file (a device, a pipe, an open stream) is written straight. UsageError where none can be.
+    A file that replaces another gets its mode and owner; a symbolic link is kept and its target replaced. A
+    device, a pipe or an open stream is written to directly. Raises UsageError if `path` can't be written.
     """
     try:
-        with _straight(path, mode) if _is_stream(path) else _replacing(path, mode) as out:
+        with _open_directly(path, mode) if _is_stream(path) else _replacing(path, mode) as out:
             yield out
     except OSError as error:
         if error.filename is not None:
-            # About another file, which was read.
+            # The error is about a file that the block read.
             raise
-        raise _refused(error, path) from error
+        raise _cannot_write(error, path) from error
 
 
-def beside(path: Path, suffix: str) -> Path | None:
-    """Return the name of what is written along with the file `path`; None where that is no regular file."""
+def sibling_path(path: Path, suffix: str) -> Path | None:
+    """Return `path` with a suffix, for a file that goes with it; None if `path` is not a regular file."""
     return None if _is_stream(path) else path.with_name(path.name + suffix)
 
 
 def _is_stream(path: Path) -> bool:
-    """Return whether `path` is there and no regular file; UsageError for a directory."""
+    """Return True if `path` exists and is not a regular file. Raises UsageError for a directory."""
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _refused(error, path) from error
+        raise _cannot_write(error, path) from error
     if stat.S_ISDIR(kind):
         raise UsageError("cannot write: this is a directory", source=str(path))
     return not stat.S_ISREG(kind) or str(path).startswith(_STREAMS)
 
 
 @contextmanager
-def _straight(path: Path, mode: str) -> Iterator[IO[Any]]:
+def _open_directly(path: Path, mode: str) -> Iterator[IO[Any]]:
     try:
-        out = open(path, mode, **_text(mode))  # noqa: SIM115
+        out = open(path, mode, **_text_options(mode))  # noqa: SIM115
     except OSError as error:
-        raise _refused(error, path) from error
+        raise _cannot_write(error, path) from error
     with out:
         yield out
 
@@ -73,24 +73,24 @@ def _replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
     try:
         new = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise _refused(error, path) from error
+        raise _cannot_write(error, path) from error
     try:
-        with open(new, mode, **_text(mode)) as out:
-            _take_after(new, target)
+        with open(new, mode, **_text_options(mode)) as out:
+            _copy_mode_and_owner(new, target)
             yield out
             out.flush()
             os.fsync(new)
         try:
             os.replace(partial, target)
         except OSError as error:
-            raise _refused(error, path) from error
+            raise _cannot_write(error, path) from error
     finally:
         with suppress(FileNotFoundError):
             partial.unlink()
 
 
-def _take_after(new: int, target: Path) -> None:
-    """Give the new file the mode of the one that it replaces, and its owner where we may."""
+def _copy_mode_and_owner(new: int, target: Path) -> None:
+    """Give the new file the mode of the file that it replaces, and its owner if this user may set it."""
     try:
         old = target.stat()
     except FileNotFoundError:
@@ -100,22 +100,22 @@ def _take_after(new: int, target: Path) -> None:
     os.fchmod(new, old.st_mode & 0o777)
 
 
-def _text(mode: str) -> dict[str, Any]:
+def _text_options(mode: str) -> dict[str, Any]:
     return {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
 
 
-def _refused(error: OSError, path: Path) -> UsageError:
+def _cannot_write(error: OSError, path: Path) -> UsageError:
     return UsageError(f"cannot write: {error.strerror or error}", source=str(path))
 
 
-class _EndsBars:
-    """A stream to a terminal that takes progress bars off it before data is written."""
+class _BarClearingStream:
+    """A stream to a terminal that removes progress bars before it writes data."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        end_bars()
+        clear_bars()
         return self._stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -128,28 +128,30 @@ class _EndsBars:
 
 def stdout_text() -> IO[str]:
     """Return stdout for text."""
-    return cast("IO[str]", _EndsBars(sys.stdout)) if sys.stdout.isatty() else sys.stdout
+    return cast("IO[str]", _BarClearingStream(sys.stdout)) if sys.stdout.isatty() else sys.stdout
 
 
 def stdout_bytes(*, force: bool) -> IO[bytes]:
-    """Return stdout for raw bytes; UsageError on a terminal, which bytes would leave unusable."""
+    """Return stdout for raw bytes. Raises UsageError for a terminal without `force`."""
     if sys.stdout.isatty() and not force:
-        raise UsageError("raw bytes would garble the terminal: redirect them, use --output FILE, or --force")
-    end_bars()
+        raise UsageError(
+            "refusing to write raw bytes to a terminal: redirect stdout, or add --output FILE or --force"
+        )
+    clear_bars()
     return sys.stdout.buffer
 
 
-def talk(text: str) -> None:
-    """Write one line to stderr, nothing in it that steers a terminal; a progress bar steps aside for it."""
+def write_message(text: str) -> None:
+    """Write one line to stderr, above the progress bar, with control characters escaped."""
     _to_stderr(message_line(text))
 
 
-def asking() -> AbstractContextManager[object]:
-    """Keep stdout clean of a question: Typer asks on stderr, and writes a space to stdout all the same."""
+def prompt_on_stderr() -> AbstractContextManager[object]:
+    """Redirect stdout to stderr while Typer asks: even with err=True, it writes a space to stdout."""
     return redirect_stdout(sys.stderr)
 
 
-def talk_json(document: Mapping[str, Any]) -> None:
+def write_json_message(document: Mapping[str, Any]) -> None:
     """Write one line of JSON to stderr."""
     _to_stderr(json_line(document))
 
@@ -157,7 +159,7 @@ def talk_json(document: Mapping[str, Any]) -> None:
 def _to_stderr(line: str) -> None:
     for bar in _bars:
         bar.stop()
-    # That nobody listens is no reason to fail.
+    # A closed stderr is no reason to fail.
     with suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -166,7 +168,7 @@ def _to_stderr(line: str) -> None:
 
 
 def progress_bar(*columns: Any) -> Any:
-    """Return a progress bar of rich for `drawn`; it leaves the streams of others alone."""
+    """Create a progress bar for `show_bar` that doesn't redirect stdout and stderr."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -175,8 +177,8 @@ def progress_bar(*columns: Any) -> Any:
 
 
 @contextmanager
-def drawn(bar: Any) -> Iterator[None]:
-    """Draw a progress bar of rich on stderr until data is written to a terminal."""
+def show_bar(bar: Any) -> Iterator[None]:
+    """Show a progress bar on stderr until the block ends or data is written to a terminal."""
     bar.start()
     _bars.append(bar)
     try:
@@ -187,22 +189,22 @@ def drawn(bar: Any) -> Iterator[None]:
             _bars.remove(bar)
 
 
-def end_bars() -> None:
-    """Take progress bars off the terminal for good, where stdout is one too: data is about to be written."""
+def clear_bars() -> None:
+    """If stdout is a terminal, remove the progress bars before data is written to it."""
     if _bars and sys.stdout.isatty():
         while _bars:
             _bars.pop().stop()
 
 
 def replace_closed_streams() -> list[str]:
-    """Return the names of the standard streams that the caller closed, after giving each a stand-in.
+    """Replace the standard streams that the caller closed, and return their names.
 
-    Otherwise the next file that is opened would become one of them. To read from the stand-in for stdin, and
-    to write to that for stdout, is an error; talk to a closed stderr goes nowhere.
+    Otherwise the next file that is opened would get the number of a closed stream. Reading from the
+    replacement of stdin and writing to that of stdout fails; messages to that of stderr are discarded.
     """
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:
-        # The two that fail are opened the wrong way round.
+        # stdin is opened for writing and stdout for reading, so that using them fails.
         number, flags, mode = {
             "stdin": (0, os.O_WRONLY, "r"),
             "stdout": (1, os.O_RDONLY, "w"),

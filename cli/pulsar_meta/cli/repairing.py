@@ -1,4 +1,4 @@
-"""What the verbs of `repair` have in common: what they say, what they ask, how they write."""
+"""Shared code of the `repair` subcommands: their output, their confirmation, and how they write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.outputs import asking
+from pulsar_meta.cli.outputs import prompt_on_stderr
 from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -33,23 +33,23 @@ Confirm = Annotated[
 ]
 
 
-def warned(shell: Shell) -> Report:
-    """Return what says what is damaged elsewhere: a store that needs repairs may need several."""
+def report_as_warning(shell: Shell) -> Report:
+    """Return a function that prints errors about other records as warnings, so that one repair can run."""
     return lambda error: shell.warn(redact(str(error)))
 
 
 @contextmanager
-def open_to_repair(
+def open_for_repair(
     shell: Shell, url: str | None, entries: Sequence[str] | None, writing: WriteOptions
 ) -> Iterator[tuple[Store, EntrySource | None]]:
-    """Give the store as `open_for_writing` does, and the entries where some were given."""
+    """Open the store as `open_for_writing` does, and the entry sources if any are configured."""
     urls = list(entries or shell.settings.entries)
     with ExitStack() as stack:
-        opened = stack.enter_context(open_for_writing(shell, url, writing))
-        yield opened, stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        store = stack.enter_context(open_for_writing(shell, url, writing))
+        yield store, stack.enter_context(open_entry_sources(urls, store)) if urls else None
 
 
-def carry_out(
+def run_repair(
     shell: Shell,
     store: Store,
     repair: Repair,
@@ -57,16 +57,16 @@ def carry_out(
     confirm: str | None = None,
     source: EntrySource | None = None,
 ) -> None:
-    """Say what was found, have losses confirmed, then write, or show the plan; ends as `write` does.
+    """Print the findings of a repair, have its losses confirmed, then write as `rewriting.write` does.
 
-    `source` is where entries were read, of which is said what was damaged there. UsageError where something
-    is lost, nobody can be asked, and `confirm` is not what has to be written out.
+    Damage in `source`, from which entries were read, is printed as warnings. Raises UsageError if the repair
+    discards data, and neither `confirm` nor the answer on the terminal is the name that it requires.
     """
     for text in () if source is None else (*source.notes, *map(str, source.faults)):
         shell.warn(text)
-    shell.account(repair.checked, repair.not_checked)
+    shell.summary(repair.checked, repair.not_checked)
     for text in repair.said:
-        shell.say(text)
+        shell.note(text)
     for text in repair.losses:
         shell.warn(text)
     if any(map(_writes, repair.decided)):
@@ -74,8 +74,8 @@ def carry_out(
     write(shell, store, repair.rewrite(), writing)
 
 
-def _writes(one: Decided) -> bool:
-    return one[1].action == "rewrite"
+def _writes(decided: Decided) -> bool:
+    return decided[1].action == "rewrite"
 
 
 def confirm_losses(wanted: str | None, given: str | None, writing: WriteOptions) -> None:
@@ -86,8 +86,8 @@ def confirm_losses(wanted: str | None, given: str | None, writing: WriteOptions)
     if wanted is None or writing.dry_run:
         return
     if given is None and sys.stdin is not None and sys.stdin.isatty():
-        with asking():
-            given = typer.prompt(f"Data becomes unreachable. To go on, type {wanted}", err=True)
+        with prompt_on_stderr():
+            given = typer.prompt(f"Data becomes unreachable. To continue, type {wanted}", err=True)
     if given != wanted:
         typed = "" if given is None else f" ({given} is not the name)"
         raise UsageError(

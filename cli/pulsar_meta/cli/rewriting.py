@@ -1,4 +1,4 @@
-"""What the commands that write have in common: their options, the question, and a run with its summary."""
+"""Shared code of the commands that write: their options, the confirmation, and a run with its summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pulsar_meta.cli.errors import undo_files
-from pulsar_meta.cli.outputs import asking, drawn, progress_bar, talk
+from pulsar_meta.cli.outputs import progress_bar, prompt_on_stderr, show_bar, write_message
 from pulsar_meta.cli.render.rewriting import (
     PLAN,
     named,
@@ -42,11 +42,11 @@ from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK
 
 SAFETY = "Safety"
-# What the servers call their limit, which is one of whole requests.
+# The servers' names for their size limit, which applies to a whole request.
 LIMIT_OPTIONS = {"zk": "jute_maxbuffer", "etcd": "max_request_bytes", "etcds": "max_request_bytes"}
 REQUEST_ROOM = 4096
-# Reasons for which a value is not as it was asked for, and no guard's.
-UNDONE = ("packs-differently", UNKNOWN_FIELDS, DIFFERENT, NO_PATH, UNDECIDED)
+# Reasons why a value was skipped that count as a failure of the command, other than refusals by guards.
+FAILED_REASONS = ("packs-differently", UNKNOWN_FIELDS, DIFFERENT, NO_PATH, UNDECIDED)
 SUMMARY_FORMS = (Format.TABLE, Format.JSON, Format.NDJSON, Format.PLAIN)
 
 
@@ -56,12 +56,13 @@ def _safety(name: str, *more: str, text: str) -> Any:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What every command takes that writes."""
+    """Options of every command that writes."""
 
-    dry_run: Annotated[bool, _safety("--dry-run", text="Write nothing; show the plan.")] = False
-    yes: Annotated[bool, _safety("--yes", "-y", text="Write without asking.")] = False
+    dry_run: Annotated[bool, _safety("--dry-run", text="Show the plan; write nothing.")] = False
+    yes: Annotated[bool, _safety("--yes", "-y", text="Write without asking for confirmation.")] = False
     undo_file: Annotated[
-        Path | None, _safety("--undo-file", text="Default: a new file in the state directory.")
+        Path | None,
+        _safety("--undo-file", text="Undo file to write. Default: a new file in the state directory."),
     ] = None
     for_version: Annotated[
         list[str] | None,
@@ -69,7 +70,7 @@ class WriteOptions:
             "--for-version",
             metavar="V",
             rich_help_panel=SAFETY,
-            help="A Pulsar release that will read this (repeatable). Default: the registered brokers.",
+            help="Pulsar release that must load the result (repeatable). Default: the registered brokers.",
         ),
     ] = None
     value_limit: Annotated[
@@ -78,65 +79,67 @@ class WriteOptions:
             "--value-limit",
             min=1,
             rich_help_panel=SAFETY,
-            help="Largest value that the server takes, in bytes.",
+            help="Largest value that the server accepts, in bytes.",
         ),
     ] = None
     allow_migration: Annotated[
-        bool, _safety("--allow-migration", text="Write also while a store migration runs.")
+        bool, _safety("--allow-migration", text="Write even while a store migration is running.")
     ] = False
     allow_loaded: Annotated[
-        bool, _safety("--allow-loaded", text="Write also to topics that a broker serves.")
+        bool, _safety("--allow-loaded", text="Write even to topics that a broker has loaded.")
     ] = False
     allow_unreadable: Annotated[
-        bool, _safety("--allow-unreadable", text="Write also what brokers may fail to load.")
+        bool, _safety("--allow-unreadable", text="Write even values that brokers may fail to load.")
     ] = False
 
 
 @dataclass(frozen=True)
 class BulkOptions:
-    """What commands take beside that when they write many values."""
+    """Additional options of commands that write many values."""
 
-    resume: Annotated[bool, _safety("--resume", text="Go on with a run that was killed.")] = False
+    resume: Annotated[bool, _safety("--resume", text="Resume a run that was interrupted.")] = False
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.01, help="At most this many values a second.")
+        float | None, typer.Option("--rate", min=0.01, help="Largest number of values per second.")
     ] = None
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=1024, help="Requests in flight.")
+        int, typer.Option("--concurrency", min=1, max=1024, help="Number of concurrent requests.")
     ] = 64
 
 
 ONE_VALUE = BulkOptions()
 AllowOtherStore = Annotated[
-    bool, _safety("--allow-other-store", text="Accept a file that was made for another store.")
+    bool, _safety("--allow-other-store", text="Accept a file that was written for another store.")
 ]
 
 
 def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> Store:
-    """Open the store, for reading only where nothing is to be written."""
-    chosen = shell.store_url(url)
+    """Open the store; read-only with --dry-run."""
+    full_url = shell.store_url(url)
     if options.value_limit is not None:
-        chosen = MARK.join(_with_limit(one, options.value_limit) for one in chosen.split(MARK))
-    return open_store(chosen, read_only=options.dry_run)
+        full_url = MARK.join(_with_limit(part, options.value_limit) for part in full_url.split(MARK))
+    return open_store(full_url, read_only=options.dry_run)
 
 
 def _with_limit(url: str, size: int) -> str:
-    """Return a store's URL that says that its server takes values of `size` bytes."""
+    """Add to a store's URL the server's limit for values of `size` bytes."""
     name = LIMIT_OPTIONS.get(url.partition(":")[0])
     if name is None:
-        raise UsageError(f"--value-limit is for {', '.join(f'{scheme}:' for scheme in LIMIT_OPTIONS)}")
+        schemes = ", ".join(f"{scheme}:" for scheme in LIMIT_OPTIONS)
+        raise UsageError(f"--value-limit works only with stores of {schemes}")
     return f"{url}{'&' if '?' in url else '?'}{name}={size + REQUEST_ROOM}"
 
 
 def write(
     shell: Shell, store: Store, rewrite: Rewrite, options: WriteOptions, bulk: BulkOptions = ONE_VALUE
 ) -> None:
-    """Show the plan, or ask and write; ends with the summary on stdout and the exit code of the worst.
+    """Show the plan with --dry-run; otherwise ask for confirmation, unless --yes is given, and write.
 
-    A person is asked, with what will happen; a script says --yes.
+    Prints the summary to stdout. Raises typer.Exit with the highest exit code of all values, and UsageError
+    for a format that can't show a summary.
     """
     if shell.format not in SUMMARY_FORMS and not (options.dry_run and shell.format is Format.CSV):
-        # Not after the writes, when the summary is shown.
-        raise UsageError(f"-o {shell.format}: what was written is shown as table, json, ndjson or plain")
+        # Checked before the writes; the summary is printed after them.
+        raise UsageError(f"invalid -o {shell.format}: choose table, json, ndjson or plain")
     terms = _terms(options, bulk)
     if options.dry_run:
         _show_plan(shell, store, rewrite, terms)
@@ -160,22 +163,22 @@ def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms, warn: Cal
     def halted(undo_file: Path, error: BaseException) -> None:
         undo_files.append(undo_file)
         if not rewrite.single:
-            shell.warn(f"the run stopped half-way; to go on: {resume_command(sys.argv[1:], undo_file)}")
+            shell.warn(f"the run stopped early; resume with: {resume_command(sys.argv[1:], undo_file)}")
         elif isinstance(error, UnreachableError) or not isinstance(error, PulsarMetaError):
-            taking_back = undo_command(sys.argv[1:], undo_file)
-            shell.warn(f"whether it was written is not known; to take it back: {taking_back}")
+            undo = undo_command(sys.argv[1:], undo_file)
+            shell.warn(f"the value may or may not have been written; undo with: {undo}")
 
     with _progress(shell) as progress:
         report = run(store, rewrite, terms, Listener(warn, progress, halted))
     if store.checkpoint is not None:
-        shell.say(f"the database as it was: {store.checkpoint}")
+        shell.note(f"a checkpoint of the database before the write is in {store.checkpoint}")
     _report(shell, report)
 
 
 @contextmanager
 def _progress(shell: Shell) -> Iterator[Callable[[int, Summary], None]]:
-    """Give what is called with each number of values that are done; drawn only where a person is watching."""
-    if not shell.is_watched:
+    """Show a progress bar if stderr is a terminal. The block calls it with each number of finished values."""
+    if not shell.shows_progress:
         yield lambda count, summary: None
         return
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -188,56 +191,60 @@ def _progress(shell: Shell) -> Iterator[Callable[[int, Summary], None]]:
         saved = f"{abs(summary.saved)} bytes {'saved' if summary.saved >= 0 else 'more'}"
         bar.update(task, advance=count, saved=saved, rate=bar.tasks[task].speed or 0.0)
 
-    with drawn(bar):
+    with show_bar(bar):
         yield advance
 
 
 def _report(shell: Shell, report: Report) -> None:
-    """Show the summary; leave with the code of the worst that happened, and hints for what was left alone."""
+    """Print the summary and hints, then exit with the highest exit code of all values."""
     summary = report.summary
     undo = undo_command(sys.argv[1:], report.undo_file) if report.undo_file else None
     try:
         view = Detail(lambda document: summary_lines(document, undo))
         shell.emit([summary.document(report.undo_file)], view, single=True)
     except BaseException:
-        # Whatever it is, somebody has to know what was written.
+        # The undo command must be shown even if the summary can't be printed.
         if undo is not None:
             verb = "was" if summary.rewritten == 1 else "were"
             shell.warn(f"{counted(summary.rewritten, 'values')} {verb} written; undo with: {undo}")
         raise
     if report.signal is not None and report.undo_path is not None:
-        shell.warn(f"interrupted; to go on: {resume_command(sys.argv[1:], report.undo_path)}")
+        shell.warn(f"interrupted; resume with: {resume_command(sys.argv[1:], report.undo_path)}")
         raise typer.Exit(128 + report.signal)
-    _hint(shell, summary)
+    _print_hints(shell, summary)
     if summary.refused:
         raise typer.Exit(Exit.REFUSED)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    if _left_undone(summary):
+    if _has_failures(summary):
         raise typer.Exit(Exit.FAULT)
 
 
-def _left_undone(summary: Summary) -> bool:
-    """Return whether a value is not as it was asked for, and no guard is why."""
-    return bool(summary.conflicts or summary.undecodable or any(summary.skipped_for[one] for one in UNDONE))
+def _has_failures(summary: Summary) -> bool:
+    """Return True if a value could not be written for a reason other than a guard."""
+    failed = any(summary.skipped_for[reason] for reason in FAILED_REASONS)
+    return bool(summary.conflicts or summary.undecodable or failed)
 
 
-def _hint(shell: Shell, summary: Summary) -> None:
-    """Say what was left alone, and what to do about it."""
+def _print_hints(shell: Shell, summary: Summary) -> None:
+    """Explain which values were not written, and which options would change that."""
     under, loaded = summary.kept_for["threshold"], summary.skipped_for["loaded"]
     plain = summary.kept_for["properties"] - summary.unreadable_for["properties"]
     if under:
-        shell.say(f"{under} kept for being under the threshold (--threshold BYTES; --from-conf broker.conf)")
+        shell.note(
+            f"{under} not compressed because they are not above the threshold (change it with --threshold"
+            " BYTES or --from-conf broker.conf)"
+        )
     if plain:
-        shell.say(
-            f"{counted(plain, 'cursors')} with properties left uncompressed: Pulsar 4.2.4 and 5.0.0-M1 cannot"
-            " load them compressed (--for-version V says which releases will load them)"
+        shell.note(
+            f"{counted(plain, 'cursors')} with properties left uncompressed: Pulsar 4.2.4 and 5.0.0-M1 can't"
+            " load them compressed (if other releases will load them, add --for-version V)"
         )
     if summary.left_unreadable:
         shell.warn(
             f"{counted(summary.left_unreadable, 'cursors')} with properties still compressed, which Pulsar"
-            f" 4.2.4 and 5.0.0-M1 cannot load: {named(summary.unreadable_paths, summary.left_unreadable)}"
-            " (check-readable --for-version V lists them; --compression none writes them plain)"
+            f" 4.2.4 and 5.0.0-M1 can't load: {named(summary.unreadable_paths, summary.left_unreadable)}"
+            " (list them with check-readable --for-version V; uncompress them with --compression none)"
         )
     if loaded:
         shell.warn(f"{counted(loaded, 'values')} of topics that may be loaded: {LOADED_TOPIC}")
@@ -247,8 +254,8 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
     summary, identity = Summary(), read_identity(store)
     piped = shell.output_format is None and shell.format is Format.PLAIN
     data = replace(shell, output_format=Format.NDJSON) if piped else shell
-    decided = preview(store, rewrite, terms, summary, shell.warn)
-    lines = named_lines(store, decided, with_new=rewrite.with_new)
+    decisions = preview(store, rewrite, terms, summary, shell.warn)
+    lines = named_lines(store, decisions, with_new=rewrite.with_new)
     if data.format is Format.NDJSON:
         data.emit(chain([plan_header(rewrite.command, identity, rewrite.counters)], lines), PLAN)
     elif data.format is Format.JSON:
@@ -256,23 +263,23 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
             pass
         data.emit([summary.document(None)], PLAN, single=True)
     else:
-        shell.say(f"store: {identity.instance_id or identity.url}")
+        shell.note(f"store: {identity.instance_id or identity.url}")
         data.emit(lines, PLAN)
-    shell.say("; ".join(summary_lines(summary.document(None))))
-    _hint(shell, summary)
+    shell.note("; ".join(summary_lines(summary.document(None))))
+    _print_hints(shell, summary)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    if _left_undone(summary):
+    if _has_failures(summary):
         raise typer.Exit(Exit.FAULT)
 
 
 def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError("nothing is written without --yes where nobody can be asked (--dry-run shows what)")
-    said = Once()
+        raise UsageError("refusing to write: stdin is not a terminal; add --yes (preview with --dry-run)")
+    printed = Once()
 
     def warn(text: str) -> None:
-        if said.is_new(text):
+        if printed.is_new(text):
             shell.warn(text)
 
     summary, first = foresee(store, rewrite, terms, warn)
@@ -281,8 +288,8 @@ def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -
         return
     document = summary.document(None)
     for line in question_lines(document, first):
-        talk(line)
-    with asking():
+        write_message(line)
+    with prompt_on_stderr():
         agreed = typer.confirm(question(document), err=True)
     if not agreed:
         raise typer.Exit

@@ -1,6 +1,6 @@
-"""The documents that docs/contract.md names, by the types that their writers return, and their schemas.
+"""The JSON Schemas of all documents that pulsar-meta prints or writes to files.
 
-Strings, so that nothing is imported but for the schema that is asked for.
+Types are listed as strings, so that printing one schema imports only the modules of that schema.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _CURSORS: Final = "pulsar_meta.jobs.cursors.documents"
 _SNAPSHOT: Final = "pulsar_meta.codecs.snapshot_lines"
 _UNDO: Final = "pulsar_meta.jobs.rewrite.undo_log"
 
-# What commands print, by command; those of two words by the first.
-OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+# The types that each command prints. Subcommands such as `repair count` share the entry of their group.
+COMMAND_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "brokers": (
         "pulsar_meta.jobs.brokers.registered:RegisteredBroker",
         "pulsar_meta.jobs.brokers.registered:UnreadableBroker",
@@ -83,30 +83,30 @@ OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-class Other(NamedTuple):
-    """What is no command's output: what it is, in words, and its types."""
+class OtherSchema(NamedTuple):
+    """The description and the types of a schema that no command prints on stdout."""
 
-    what: str
+    description: str
     types: tuple[str, ...]
 
 
-# What stands on stderr with -o json and ndjson, and in files, a line each.
-OTHERS: Final[dict[str, Other]] = {
-    "errors": Other(
+# Lines on stderr with -o json and -o ndjson, and lines of files.
+OTHER_TYPES: Final[dict[str, OtherSchema]] = {
+    "errors": OtherSchema(
         "an error on stderr",
         ("pulsar_meta.cli.errors:ErrorDocument", "pulsar_meta.cli.errors:UnforeseenDocument"),
     ),
-    "notes": Other("a message on stderr", ("pulsar_meta.cli.shell:Said",)),
-    "counts": Other(
-        "what was checked, and the sums of `diff`, on stderr",
-        ("pulsar_meta.cli.shell:LookedAt", "pulsar_meta.jobs.values.comparison:BothSums"),
+    "notes": OtherSchema("a message on stderr", ("pulsar_meta.cli.shell:MessageDocument",)),
+    "counts": OtherSchema(
+        "the numbers of things checked, and the sums of `diff`, on stderr",
+        ("pulsar_meta.cli.shell:CheckedDocument", "pulsar_meta.jobs.values.comparison:BothSums"),
     ),
-    "plan-file": Other("a line of a plan", _WRITTEN[1:]),
-    "undo-file": Other(
+    "plan-file": OtherSchema("a line of a plan", _WRITTEN[1:]),
+    "undo-file": OtherSchema(
         "a line of an undo file",
         (f"{_UNDO}:UndoHeader", f"{_UNDO}:UndoLine", f"{_UNDO}:UndoAnswer", f"{_UNDO}:UndoEnd"),
     ),
-    "snapshot-file": Other(
+    "snapshot-file": OtherSchema(
         "a line of a snapshot",
         (
             "pulsar_meta.jobs.values.snapshot:SnapshotHead",
@@ -114,23 +114,23 @@ OTHERS: Final[dict[str, Other]] = {
             f"{_SNAPSHOT}:SnapshotFoot",
         ),
     ),
-    "export-manifest": Other(
+    "export-manifest": OtherSchema(
         "a line of the manifest of an export, after the first",
         ("pulsar_meta.jobs.export.manifest:DoneDocument",),
     ),
 }
-NAMES: Final = (*OF_COMMANDS, *OTHERS)
+NAMES: Final = (*COMMAND_TYPES, *OTHER_TYPES)
 
 
-def what(name: str) -> str:
-    """Return in words what a schema is of."""
-    return f"output of `{name}`" if name in OF_COMMANDS else OTHERS[name].what
+def description_of(name: str) -> str:
+    """Return the description of a schema. Raises KeyError for an unknown name."""
+    return f"output of `{name}`" if name in COMMAND_TYPES else OTHER_TYPES[name].description
 
 
 def schema_of(name: str) -> Schema:
     """Return the JSON Schema of a command's documents, or of one of OTHERS; KeyError for another name."""
-    types = OF_COMMANDS[name] if name in OF_COMMANDS else OTHERS[name].types
-    return document_schema(f"pulsar-meta: {what(name)}", [_type(one) for one in types])
+    types = COMMAND_TYPES[name] if name in COMMAND_TYPES else OTHER_TYPES[name].types
+    return document_schema(f"pulsar-meta: {description_of(name)}", [_type(one) for one in types])
 
 
 def _type(target: str) -> Any:

@@ -144,7 +144,7 @@ Target = tuple[Kind, int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SeekQuestions:
     """Questions without topic, whose topic or namespaces they are about, and questions of a file."""
 
     topic: str | None
@@ -169,7 +169,7 @@ class Asked:
         return [Question(name, *target) for name in names for target in self.targets] + list(self.listed)
 
 
-def asked(topic: str | None, wanted: Wanted, *, readable: bool = False) -> Asked:
+def asked(topic: str | None, wanted: Wanted, *, readable: bool = False) -> SeekQuestions:
     """Return what the command line asks for; UsageError where that is nothing, or has no topic."""
     targets = tuple(_targets(wanted))
     if topic and wanted.namespace:
@@ -183,7 +183,7 @@ def asked(topic: str | None, wanted: Wanted, *, readable: bool = False) -> Asked
     if not targets and wanted.index_file is None:
         raise UsageError("what is looked for? Give --index, --time, --expired or --index-file")
     listed = _listed(wanted.index_file, topic) if wanted.index_file is not None else ()
-    return Asked(topic, tuple(wanted.namespace or ()), targets, listed)
+    return SeekQuestions(topic, tuple(wanted.namespace or ()), targets, listed)
 
 
 def _targets(wanted: Wanted) -> list[Target]:

@@ -1,7 +1,7 @@
-"""What every command has: where its data goes, where its talk goes, and what it opens.
+"""Everything a command needs from its environment: output, messages, settings, stores.
 
-A command with a parameter `shell: Shell` gets the options below beside its own (`options.flattened`, applied
-by `cli.app`), so that no command repeats them.
+A command with a parameter `shell: Shell` gets the options below in addition to its own, so that no command
+repeats them (`options.expand_option_groups`, which `cli.app` applies).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import IO, Annotated, Any, Literal, TypedDict
 import typer
 
 from pulsar_meta.cli.outputs import (
-    drawn,
+    atomic_file,
     progress_bar,
+    show_bar,
     stdout_bytes,
     stdout_text,
-    talk,
-    talk_json,
-    whole_file,
+    write_json_message,
+    write_message,
 )
 from pulsar_meta.cli.render.pages import Fact, page
 from pulsar_meta.cli.render.parquet import Columns, write_parquet
@@ -38,7 +38,7 @@ from pulsar_meta.cli.render.tables import (
     write_plain,
     write_table,
 )
-from pulsar_meta.cli.render.text import looked_at
+from pulsar_meta.cli.render.text import checked_text
 from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -51,15 +51,15 @@ from pulsar_meta.stores.routed import MARK, with_ledgers
 Level = Literal["note", "warning", "detail"]
 
 
-class Said(TypedDict):
-    """What is said on stderr while a command runs."""
+class MessageDocument(TypedDict):
+    """A message on stderr while a command runs."""
 
     level: Level
     message: str
 
 
-class LookedAt(TypedDict):
-    """How many of what were looked at, by plural nouns, and what was not and why."""
+class CheckedDocument(TypedDict):
+    """The number of things that were checked, by plural noun, and the reason for each that was not."""
 
     checked: dict[str, int]
     not_checked: dict[str, str]
@@ -82,7 +82,7 @@ class Exit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A count on stderr that a person watches; `advance` is nothing where nobody does."""
+    """A progress bar on stderr; `advance` does nothing if none is shown."""
 
     advance: Callable[[int], None] = field(default=lambda count: None)
 
@@ -93,74 +93,77 @@ def _common(*names: str, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """One run of one command: stdout (or --output) for data, stderr for talk."""
+    """One run of one command: data goes to stdout (or --output), messages go to stderr."""
 
     output_format: Annotated[
         Format | None,
-        _common("-o", "--output-format", text="The form of the output."),
+        _common("-o", "--output-format", text="Output format."),
     ] = None
     output: Annotated[
-        Path | None, _common("--output", text="Write to this file, whole or not at all, instead of stdout.")
+        Path | None,
+        _common(
+            "--output", text="Write to this file instead of stdout; it appears only when it is complete."
+        ),
     ] = None
-    quiet: Annotated[bool, _common("--quiet", "-q", text="Only data, warnings and errors.")] = False
-    verbose: Annotated[bool, _common("--verbose", "-v", text="Say what is done.")] = False
-    force: Annotated[bool, _common("--force", text="Write raw bytes to a terminal, too.")] = False
+    quiet: Annotated[bool, _common("--quiet", "-q", text="Print only data, warnings and errors.")] = False
+    verbose: Annotated[bool, _common("--verbose", "-v", text="Print details of each step.")] = False
+    force: Annotated[bool, _common("--force", text="Allow raw bytes on a terminal.")] = False
     profile: Annotated[
         str | None,
-        _common("--profile", text="A profile of the config file. Environment: PULSAR_META_PROFILE."),
+        _common("--profile", text="Profile in the config file. Environment: PULSAR_META_PROFILE."),
     ] = None
     ledger_store: Annotated[
         str | None,
         _common(
             "--ledger-store",
-            text="The store that has /ledgers, if it is not --store: BookKeeper's own. Environment:"
+            text="Store with BookKeeper's /ledgers, if that is not --store. Environment:"
             " PULSAR_META_LEDGER_STORE.",
         ),
     ] = None
 
     @property
     def format(self) -> Format:
-        """The form to write in: as asked, else a table on a terminal and plain lines elsewhere."""
+        """The format of -o; by default a table on a terminal, else plain lines."""
         if self.output_format is not None:
             return self.output_format
-        return Format.TABLE if self.is_shown else Format.PLAIN
+        return Format.TABLE if self.is_on_terminal else Format.PLAIN
 
     @property
-    def speaks_json(self) -> bool:
-        """Whether errors and counts on stderr are JSON objects, as the output is."""
+    def is_json(self) -> bool:
+        """True if the output is JSON; then messages on stderr are JSON objects, too."""
         return self.format in (Format.JSON, Format.NDJSON)
 
     @property
-    def is_shown(self) -> bool:
-        """Whether a terminal shows the data."""
+    def is_on_terminal(self) -> bool:
+        """True if the data goes to a terminal."""
         return self.output is None and sys.stdout.isatty()
 
     @property
-    def is_watched(self) -> bool:
-        """Whether a person sees progress that is drawn on stderr."""
+    def shows_progress(self) -> bool:
+        """True if stderr is a terminal, unless --quiet is given."""
         return not self.quiet and sys.stderr.isatty()
 
     @property
     def settings(self) -> Settings:
-        """What the environment and the profile say."""
+        """The settings of the environment and the profile."""
         return load_settings(self.profile)
 
     @contextmanager
     def text_out(self) -> Iterator[IO[str]]:
-        """Open what data is written to as text."""
+        """Open stdout or --output for text."""
         if self.output is None:
             yield stdout_text()
             sys.stdout.flush()
         else:
-            with whole_file(self.output, "w") as out:
+            with atomic_file(self.output, "w") as out:
                 yield out
 
     def emit_lines(
         self, parts: Iterable[Document | Lines], view: View | Detail, *, single: bool = False
     ) -> None:
-        """Write documents, and lines of them that are made already, as plain, csv, ndjson or json.
+        """Write a mix of documents and rendered lines as plain, csv, ndjson or json, but never as a table.
 
-        They are not for a terminal. `single` as in `emit`.
+        `single` has the same meaning as in `emit`.
         """
         with self.text_out() as out:
             match self.format:
@@ -174,10 +177,13 @@ class Shell:
                     write_plain(parts, out, view)
 
     def emit_columns(self, parts: Iterable[Document | Columns], types: Mapping[str, str]) -> None:
-        """Write documents, and columns of them that are made already, as Parquet; `types` as in a View."""
+        """Write a mix of documents and columns as Parquet. `types` has the column types, as in a View.
+
+        Raises UsageError without --output, because a Parquet file can't be written to a pipe.
+        """
         if self.output is None:
-            raise UsageError("-o parquet is for a file: give --output FILE")
-        with whole_file(self.output, "wb") as out:
+            raise UsageError("-o parquet needs a file: add --output FILE")
+        with atomic_file(self.output, "wb") as out:
             write_parquet(parts, out, types)
 
     def emit(
@@ -188,13 +194,14 @@ class Shell:
         single: bool = False,
         about: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """Write documents in the form asked for; `single`: JSON is one document, not a list.
+        """Write documents in the format of -o. With `single`, JSON output is one document instead of a list.
 
-        `about` gives the lines below the title of a page, asked for when all documents were read.
+        `about` returns the lines below the title of an HTML page. It is called after the last document was
+        read. Raises UsageError for a format that the command's view doesn't support.
         """
         form = self.format
         if form is Format.RAW:
-            raise UsageError("-o raw: this command has no raw bytes to show")
+            raise UsageError("-o raw: this command has no raw bytes; choose another format")
         if form is Format.PARQUET:
             self._emit_parquet(documents, view)
             return
@@ -218,112 +225,118 @@ class Shell:
         self, documents: Iterable[Document], view: View | Detail, about: Callable[[], Iterable[str]]
     ) -> None:
         if not view.title:
-            raise UsageError("-o html: this command draws no page: choose another form")
-        # Made whole before a byte is written.
+            raise UsageError("-o html: this command has no HTML page; choose another format")
+        # Rendered first, so that an error in a document leaves no incomplete page.
         sections = list(view.sections(documents))
         with self.text_out() as out:
             out.write(page(view.title, map(Fact, about()), sections))
 
     def _emit_parquet(self, documents: Iterable[Document], view: View | Detail) -> None:
         if not isinstance(view, View) or not view.types:
-            raise UsageError("-o parquet: this command has no typed columns: choose another form")
+            raise UsageError("-o parquet: this command has no typed columns; choose another format")
         self.emit_columns(documents, view.types)
 
     @contextmanager
     def bytes_out(self) -> Iterator[IO[bytes]]:
-        """Open what data is written to as bytes, never unasked a terminal."""
+        """Open stdout or --output for bytes. Raises UsageError for a terminal without --force."""
         if self.output is None:
             yield (sink := stdout_bytes(force=self.force))
             sink.flush()
         else:
-            with whole_file(self.output, "wb") as out:
+            with atomic_file(self.output, "wb") as out:
                 yield out
 
     def emit_bytes(self, chunks: Iterable[Buffer]) -> None:
-        """Write raw bytes to --output or stdout, never unasked to a terminal, nor where -o asks for text."""
+        """Write raw bytes. Raises UsageError if -o selects text, or for a terminal without --force."""
         if self.output_format not in (None, Format.RAW):
-            raise UsageError(f"-o {self.output_format}: what comes out is bytes; leave -o out")
+            raise UsageError(f"-o {self.output_format}: this command writes raw bytes; remove -o")
         with self.bytes_out() as out:
             out.writelines(chunks)
 
-    def say(self, text: str) -> None:
-        """Write a line to stderr, unless --quiet."""
+    def note(self, text: str) -> None:
+        """Print a line to stderr, unless --quiet is given."""
         if not self.quiet:
-            self._talk("note", text)
+            self._write_message("note", text)
 
     def warn(self, text: str) -> None:
-        """Write a line to stderr that must not be missed, --quiet or not."""
-        self._talk("warning", text)
+        """Print a line to stderr even with --quiet."""
+        self._write_message("warning", text)
 
     def warn_of_old_parts(self, store: Store, names: Iterable[str]) -> None:
-        """Say which of these names leave segments out: those of what was migrated to a scalable topic."""
+        """Warn of each name that was migrated to a scalable topic, because it lacks the newer segments."""
         for name in names:
-            said = old_part(store, name)
-            if said is not None:
-                self.warn(said)
+            warning = old_part(store, name)
+            if warning is not None:
+                self.warn(warning)
 
     def detail(self, text: str) -> None:
-        """Write a line to stderr with --verbose."""
+        """Print a line to stderr if --verbose is given."""
         if self.verbose:
-            self._talk("detail", text)
+            self._write_message("detail", text)
 
-    def _talk(self, level: Level, text: str) -> None:
-        """Write a line, or an object where the output is JSON, so that each line of stderr is one."""
-        if self.speaks_json:
-            said: Said = {"level": level, "message": text}
-            talk_json(said)
+    def _write_message(self, level: Level, text: str) -> None:
+        if self.is_json:
+            document: MessageDocument = {"level": level, "message": text}
+            write_json_message(document)
         else:
-            talk(f"pulsar-meta: {text}" if level == "warning" else text)
+            write_message(f"pulsar-meta: {text}" if level == "warning" else text)
 
-    def account(self, checked: Mapping[str, int], not_checked: Mapping[str, str] | None = None) -> None:
-        """Say on stderr, as one line, how many of what were looked at, and what was not and why.
+    def summary(self, checked: Mapping[str, int], not_checked: Mapping[str, str] | None = None) -> None:
+        """Print a line to stderr with the numbers of things checked, and with the things that were not.
 
-        `checked` counts by plural nouns ("ledgers": 7); `not_checked` has a reason for each thing left out.
-        One JSON object where the output is JSON. --quiet leaves it out unless something was not checked.
+        `checked` maps plural nouns to counts ("ledgers": 7); `not_checked` maps each thing that was left out
+        to the reason. If the output is JSON, the line is a JSON object. --quiet suppresses the line unless
+        something was left out.
         """
         left_out = dict(not_checked or {})
         if self.quiet and not left_out:
             return
-        if self.speaks_json:
-            seen: LookedAt = {"checked": dict(checked), "not_checked": left_out}
-            talk_json(seen)
+        if self.is_json:
+            document: CheckedDocument = {"checked": dict(checked), "not_checked": left_out}
+            write_json_message(document)
             return
-        talk(looked_at(checked, left_out))
+        write_message(checked_text(checked, left_out))
 
     @contextmanager
     def progress(self, total: int | None = None, unit: str = "") -> Iterator[Progress]:
-        """Show a progress bar on stderr where a person is watching it."""
-        if not self.is_watched:
+        """Show a progress bar if stderr is a terminal."""
+        if not self.shows_progress:
             yield Progress()
             return
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
         bar = progress_bar(TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         task = bar.add_task(unit, total=total)
-        with drawn(bar):
+        with show_bar(bar):
             yield Progress(lambda count: bar.advance(task, count))
 
     def store(self, url: str | None, *, read_only: bool = True) -> Store:
-        """Open the store of the option, else of the environment, else of the profile."""
+        """Open the store of `url`, else of the environment, else of the profile."""
         return open_store(self.store_url(url), read_only=read_only)
 
     def store_url(self, url: str | None) -> str:
-        """Return the URL of that store, with the one that has `/ledgers` where that is another one."""
-        chosen = url or self.settings.store
-        if chosen is None:
-            raise UsageError("no store: give --store URL, or set PULSAR_META_STORE or a profile")
+        """Return the URL that `store` opens, which includes the ledger store if that is a different store.
+
+        Raises UsageError if no store is configured.
+        """
+        configured = url or self.settings.store
+        if configured is None:
+            raise UsageError("no store: add --store URL, or set PULSAR_META_STORE or a profile")
         if self.ledger_store is None:
-            return chosen
-        # The option beats the environment.
-        return with_ledgers(chosen if url else chosen.partition(MARK)[0], self.ledger_store)
+            return configured
+        # The option overrides the ledger store of the environment.
+        return with_ledgers(configured if url else configured.partition(MARK)[0], self.ledger_store)
 
     def other_store(self, url: str) -> Store:
-        """Open, for reading, a store that is not the one of --store and --ledger-store."""
+        """Open a store for reading, without --ledger-store, which belongs to --store."""
         return open_store(url)
 
     def entries_urls(self, urls: Sequence[str] | None) -> list[str]:
-        """Return the entry sources of the option, else of the environment, else of the profile."""
-        chosen = list(urls or self.settings.entries)
-        if not chosen:
-            raise UsageError("no entries: give --entries URL, or set PULSAR_META_ENTRIES or a profile")
-        return chosen
+        """Return the entry sources of the option, else of the environment, else of the profile.
+
+        Raises UsageError if there are none.
+        """
+        configured = list(urls or self.settings.entries)
+        if not configured:
+            raise UsageError("no entries: add --entries URL, or set PULSAR_META_ENTRIES or a profile")
+        return configured

@@ -1,4 +1,4 @@
-"""Values of a metadata store shown decoded, and on stderr what is wrong with some of them."""
+"""Print values of a metadata store as documents, and report the values that can't be decoded."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ FIELDS = (
     "cursor",
     "value",
 )
-# Lines that are longer are not kept to be written together with others.
+# Longer lines are written at once instead of being joined with others.
 _LONG: Final = 1 << 16
-OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
+OTHER_BYTES = "re-encoding would change the bytes (order or form of fields) but not the meaning"
 
 NO_NAMES: Final[Mapping[str, PlaceNames]] = {}
 
-# Adds to a value's document what lies elsewhere; returns why it cannot.
+# Adds information from other places to a value's document; returns an error if it can't.
 Complete = Callable[[ValueInput, Document], PulsarMetaError | None]
 
 
-def nothing(value: ValueInput, document: Document) -> None:
+def add_nothing(value: ValueInput, document: Document) -> None:
     """Add nothing to a value's document."""
 
 
@@ -56,43 +56,44 @@ def emit_values(
     options: DecodeOptions,
     *,
     single: bool,
-    complete: Complete = nothing,
+    complete: Complete = add_nothing,
     names: Mapping[str, PlaceNames] = NO_NAMES,
 ) -> None:
-    """Write what values say, report what is wrong with some, and leave with the gravest exit code.
+    """Write values as documents and report broken ones. Raises typer.Exit with the highest exit code.
 
-    `names` has by paths what documents say beside them: whose value it is.
+    `names` maps the paths of values to the names of their topic and cursor, which are added to the documents.
     """
     faults = Faults(shell)
     view = Detail(document_lines, fields=FIELDS)
-    documents = (_with_names(one, names) for one in _decoded(shell, values, options, faults, complete))
+    decoded = _decoded(shell, values, options, faults, complete)
+    documents = (_with_names(document, names) for document in decoded)
     shell.emit(documents, view, single=single)
-    faults.end()
+    faults.finish()
 
 
 def emit_stored(shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, *, single: bool) -> None:
-    """Write what values say as they were stored, with nothing added; as `emit_values` does, but faster."""
-    if not shell.speaks_json or shell.is_shown:
+    """Do the same as `emit_values`, but faster and without additions to the documents."""
+    if not shell.is_json or shell.is_on_terminal:
         emit_values(shell, values, options, single=single)
         return
     faults = Faults(shell)
     shell.emit_lines(_written(shell, values, options, faults), Detail(document_lines), single=single)
-    faults.end()
+    faults.finish()
 
 
 def _written(
     shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, faults: Faults
 ) -> Iterator[Document | Lines]:
-    """Yield the JSON of values, of managed ledgers and cursors as text."""
+    """Yield values as JSON documents; managed ledgers and cursors as rendered lines."""
     texts: DocumentTexts | None = None
     for block in in_blocks(values):
         if texts is None and any(_may_be_text(value, options) for value in block):
-            # It loads protobuf, which values of other kinds do without.
+            # Imported late, because it loads protobuf, which values of other kinds don't need.
             from pulsar_meta.codecs.documents.document_text import DocumentTexts
 
             texts = DocumentTexts(options)
-        found = texts.of(block) if texts is not None else repeat(None, len(block))
-        yield from _parts(shell, block, found, options, faults)
+        rendered = texts.of(block) if texts is not None else repeat(None, len(block))
+        yield from _parts(shell, block, rendered, options, faults)
 
 
 def _parts(
@@ -102,7 +103,7 @@ def _parts(
     options: DecodeOptions,
     faults: Faults,
 ) -> Iterator[Document | Lines]:
-    """Yield texts where there are some, documents elsewhere; of NDJSON many lines at once."""
+    """Yield rendered values as lines, many at once for NDJSON, and the other values as documents."""
     lines: list[str] = []
     for value, text in zip(block, texts, strict=True):
         if text is not None and value.error is None:
@@ -112,7 +113,7 @@ def _parts(
         yield from _lines(lines)
         lines = []
         if text is None or value.error is not None:
-            yield from _decoded(shell, (value,), options, faults, nothing)
+            yield from _decoded(shell, (value,), options, faults, add_nothing)
     yield from _lines(lines)
 
 
@@ -128,11 +129,11 @@ def _may_be_text(value: ValueInput, options: DecodeOptions) -> bool:
 
 
 def _with_names(document: Document, names: Mapping[str, PlaceNames]) -> Document:
-    """Return a document with the names of its value behind its path."""
-    found = names.get(document.get("path", ""))
-    if not found:
+    """Insert the names of a value after its path."""
+    place_names = names.get(document.get("path", ""))
+    if not place_names:
         return document
-    return {**{name: document[name] for name in ("source", "path")}, **found, **document}
+    return {**{name: document[name] for name in ("source", "path")}, **place_names, **document}
 
 
 def _decoded(
@@ -144,7 +145,7 @@ def _decoded(
 ) -> Iterator[Document]:
     for value in values:
         if value.error is not None:
-            faults(value.error)
+            faults.report(value.error)
             continue
         decoded = decode_document(
             value.data, source=value.source, path=value.path, version=value.version, options=options
@@ -152,20 +153,20 @@ def _decoded(
         _report_on(shell, value, decoded, faults)
         error = complete(value, decoded.document)
         if error is not None:
-            faults(error)
-        if decoded.document["value"] is not None or shell.speaks_json:
+            faults.report(error)
+        if decoded.document["value"] is not None or shell.is_json:
             yield decoded.document
 
 
 def _report_on(shell: Shell, value: ValueInput, decoded: Decoded, faults: Faults) -> None:
-    """Report on stderr what is wrong with a value, and where its bytes would not come back the same."""
-    where = place(value)
+    """Report a value that can't be decoded, or whose bytes would change if it was encoded again."""
+    location = place(value)
     if decoded.error is not None:
-        faults(decoded.error.within(where))
+        faults.report(decoded.error.within(location))
     elif not decoded.same_bytes:
-        shell.warn(f"{where}: {OTHER_BYTES}")
+        shell.warn(f"{location}: {OTHER_BYTES}")
 
 
 def place(value: ValueInput) -> str:
-    """Return where a value was found, for a message."""
+    """Return the source and path of a value, for messages."""
     return " ".join(part for part in (value.source, value.path) if part)

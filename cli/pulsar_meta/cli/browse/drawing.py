@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.errors import os_failure
+from pulsar_meta.cli.errors import from_os_error
 from pulsar_meta.cli.render.pages import Part
 from pulsar_meta.cli.render.text import in_a_cell
 from pulsar_meta.codecs.errors import PulsarMetaError
@@ -136,7 +136,7 @@ def _answer(call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
     try:
         result = call()
     except OSError as error:
-        fault = os_failure(error)
+        fault = from_os_error(error)
     except Exception as error:  # noqa: BLE001
         fault = error
     except BaseException as error:  # noqa: BLE001

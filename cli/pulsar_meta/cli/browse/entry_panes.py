@@ -26,7 +26,7 @@ from pulsar_meta.cli.render.entries import (
     entry_view,
     message_view,
 )
-from pulsar_meta.cli.render.text import cell_width, counted, looked_at
+from pulsar_meta.cli.render.text import cell_width, checked_text, counted
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import ledger_of_path
 from pulsar_meta.jobs.entries.entry_choice import Bound, Coverage, Limits, choice_of, choose
@@ -178,7 +178,7 @@ class EntriesPane(Vertical):
         if len(source.faults) > 2:
             about.append(line(f"… and {len(source.faults) - 2} more faults", "error"))
         if ended:
-            about.append(line(looked_at(source.coverage.checked, source.coverage.left_out), "dim"))
+            about.append(line(checked_text(source.coverage.checked, source.coverage.left_out), "dim"))
         return about
 
     def _say(self, *lines: Text) -> None:

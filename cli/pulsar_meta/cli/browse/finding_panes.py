@@ -132,7 +132,7 @@ def check(
     """
     from pulsar_meta.cli.browse.drawing import fault_line
     from pulsar_meta.cli.render.findings import given_places, with_places
-    from pulsar_meta.cli.render.text import looked_at
+    from pulsar_meta.cli.render.text import checked_text
     from pulsar_meta.jobs.check.checkup import checkup
     from pulsar_meta.jobs.check.context import CheckOptions
     from pulsar_meta.jobs.check.scope import ensure_not_empty
@@ -146,7 +146,7 @@ def check(
         found(with_places(finding.document(), *given))
     ensure_not_empty(opened.store, run.scope, count + run.counts["topics"])
     notes = [] if source is None else [*source.notes, *map(str, source.faults)]
-    about = [line(looked_at(run.counts, run.not_checked), "dim"), *lines(notes, "warning")]
+    about = [line(checked_text(run.counts, run.not_checked), "dim"), *lines(notes, "warning")]
     return about if run.unreachable is None else [*about, fault_line(run.unreachable)]
 
 

@@ -1,7 +1,7 @@
-"""The commands by name: where each lives and under which heading `--help` lists it.
+"""All commands by name, with the function that runs each of them and its heading in `--help`.
 
-Strings, not functions: a command's module is imported when that command is called, so that `decode`
-never pays for what `seek` needs.
+Functions are listed as strings, because a command's module is imported only when that command runs: `decode`
+should not wait for the imports of `seek`.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from pulsar_meta.cli.render.tables import Format
 
 
 class Command(NamedTuple):
-    """`module:function` of a command, its heading in `--help`, and the forms that its `-o` takes."""
+    """A command: `module:function`, its heading in `--help`, and the formats of its `-o`."""
 
     target: str
-    group: str
+    heading: str
     forms: tuple[Format, ...]
 
 
-# Documents in the lines of a person's reading; with columns; the summary of writes.
+# Formats of commands that print documents.
 TEXT: Final = (Format.TABLE, Format.PLAIN, Format.JSON, Format.NDJSON)
+# Formats of commands that print rows with columns.
 ROWS: Final = (*TEXT, Format.CSV)
-# Of files in a directory.
+# Formats of the files that `export` writes.
 EXPORT: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
 PAGES: Final = (*ROWS, Format.HTML)
 BYTES: Final = (Format.RAW,)
-# A screen, and no data.
+# `browse` draws a screen and prints no data.
 SCREEN: Final = ()
 
 READ: Final = "Read"
 SEARCH: Final = "Search"
 STORE: Final = "Work on a store"
-CHECK: Final = "Find what is wrong"
-KEEP: Final = "Keep, compare, bring back"
+CHECK: Final = "Find problems"
+KEEP: Final = "Snapshot, compare, restore"
 REWRITE: Final = "Rewrite, with undo"
 BROKERS: Final = "Brokers"
 FRAMES: Final = "Frames and batches"
 
-# Commands of two words, by the first: its heading, and what the second ones have in common.
-NOUNS: Final[dict[str, tuple[str, str]]] = {
-    "repair": (REWRITE, "Repair what check finds: a verb for each wound, by plan, with undo."),
+# Groups of commands by their first word: heading and help text.
+COMMAND_GROUPS: Final[dict[str, tuple[str, str]]] = {
+    "repair": (REWRITE, "Repair damage that check reports."),
 }
 COMMANDS: Final[dict[str, Command]] = {
     "decode": Command("pulsar_meta.cli.commands.decode:decode", READ, (*TEXT, Format.RAW)),

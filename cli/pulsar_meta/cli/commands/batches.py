@@ -16,7 +16,7 @@ from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import STDIN, input_name, open_input
 from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.outputs import beside, whole_file
+from pulsar_meta.cli.outputs import atomic_file, sibling_path
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError, decoding
@@ -110,19 +110,19 @@ def plan_batches(
         source = stack.enter_context(open_entry_sources(urls, opened))
         if opened is not None:
             shell.warn_of_old_parts(opened, names)
-        choices = list(choose(names, opened, source, faults, ledgers=bounds.ledgers))
+        choices = list(choose(names, opened, source, faults.report, ledgers=bounds.ledgers))
         rule = BatchRule(bounds.limits, bounds.count, batching, rebatch)
         work = _Plans(faults, coverage, tuple(urls), opened, choices, rule)
         ledgers = (ledger for choice in choices for ledger in choice.ledgers)
-        spark = engine.chosen(shell, ledgers, source) == "spark"
+        spark = engine.choose(shell, ledgers, source) == "spark"
         plans = work.by_spark(engine) if spark else work.here(source)
         topics = (
             {"topic": choice.name, **choice.segment, **plan}
             for choice, plan in zip(choices, plans, strict=True)
         )
         shell.emit(topics, Detail(_lines, fields=_FIELDS), single=len(names) == len(choices) == 1)
-        bounds.account(shell, coverage, faults, named=True)
-        faults.end(source)
+        bounds.report_coverage(shell, coverage, faults, named=True)
+        faults.finish(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +139,14 @@ class _Plans:
     def here(self, source: EntrySource) -> Iterator[Document]:
         for choice in self.choices:
             places = [(choice, self.rule.limits)]
-            entries = read_entries(places, source, self.store, self.faults, self.coverage)
+            entries = read_entries(places, source, self.store, self.faults.report, self.coverage)
             plan = BatchPlan(self.rule.batching, rebatch=self.rule.rebatch)
-            yield plan_entries(plan, entries, self.rule.count, self.faults)
+            yield plan_entries(plan, entries, self.rule.count, self.faults.report)
 
     def by_spark(self, how: EngineOptions) -> Iterator[Document]:
         sources = Sources(None if self.store is None else self.store.url, self.urls)
-        spark = how.spark(self.faults)
-        return plan_with_spark(sources, self.choices, self.rule, self.coverage, self.faults, spark)
+        spark = how.spark_settings(self.faults)
+        return plan_with_spark(sources, self.choices, self.rule, self.coverage, self.faults.report, spark)
 
 
 def pack_entries(
@@ -242,10 +242,10 @@ def strip_metadata(shell: Shell, file: FramesFile) -> None:
     """
     count = FrameCount()
     with decoding(input_name(file)), open_input(file) as stream:
-        shell.emit_bytes(strip_frames(read_frames(stream), count, Faults(shell)))
+        shell.emit_bytes(strip_frames(read_frames(stream), count, Faults(shell).report))
     _copy_positions(shell, file)
     bad = f", {count.bad} are bad and stay as they are" if count.bad else ""
-    shell.say(f"{count.frames} frames: {count.changed} stripped, {count.bare} had no broker metadata{bad}")
+    shell.note(f"{count.frames} frames: {count.changed} stripped, {count.bare} had no broker metadata{bad}")
     if count.bad:
         raise typer.Exit(Exit.FAULT)
 
@@ -280,17 +280,17 @@ def attach_metadata(
         shell.emit_bytes(attach_frames(read_frames(stream), appender, count))
     _copy_positions(shell, file)
     last = f", the last index is {appender.last_index}" if "index" in chosen and count.frames else ""
-    shell.say(f"{count.frames} frames: broker metadata attached{last}")
+    shell.note(f"{count.frames} frames: broker metadata attached{last}")
 
 
 def _copy_positions(shell: Shell, file: Path) -> None:
     index = file.with_name(file.name + ".idx")
     if shell.output is None or str(file) == STDIN or not index.is_file():
         return
-    target = beside(shell.output, ".idx")
+    target = sibling_path(shell.output, ".idx")
     if target is None:
         return
-    with index.open("rb") as source, whole_file(target, "wb") as out:
+    with index.open("rb") as source, atomic_file(target, "wb") as out:
         shutil.copyfileobj(source, out)
 
 

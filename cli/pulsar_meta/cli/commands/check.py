@@ -18,7 +18,7 @@ from pulsar_meta.cli.options import Engine, EngineOptions, OtherStores, StoreUrl
 from pulsar_meta.cli.render.findings import VIEW, given_places, with_places
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
-from pulsar_meta.cli.render.text import counted, looked_at
+from pulsar_meta.cli.render.text import checked_text, counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -191,7 +191,7 @@ def _worth_spark(shell: Shell, how: EngineOptions, names: Sequence[str]) -> bool
         raise UsageError("--engine spark checks a whole store: remove the topics")
     chosen, why = choose_engine(str(how.engine), 0, None if names else how.master)
     if why:
-        shell.say(why)
+        shell.note(why)
     return chosen == "spark"
 
 
@@ -205,7 +205,7 @@ def _by_spark(
 ) -> Passes:
     from pulsar_meta.jobs.spark.check import passes_by_spark
 
-    settings = replace(how.spark(Faults(shell)), report=lambda error: shell.warn(str(error)))
+    settings = replace(how.spark_settings(Faults(shell)), report=lambda error: shell.warn(str(error)))
     return stack.enter_context(passes_by_spark(store, urls, settings, advance))
 
 
@@ -214,7 +214,7 @@ def _emit(
 ) -> None:
     """Write findings that are not hidden as they come; with -o openmetrics, their counts at the end."""
     if shell.format is not Format.OPENMETRICS:
-        shell.emit(findings, VIEW, about=lambda: (source, looked_at(run.counts, run.not_checked)))
+        shell.emit(findings, VIEW, about=lambda: (source, checked_text(run.counts, run.not_checked)))
         return
     counts = FindingCounts([str(each) for each in Severity if each not in hidden])
     deque(counts.counting(findings), maxlen=0)
@@ -226,7 +226,7 @@ def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
     """Print the verdict; exit with 1 if it is not safe, 3 if unknown, 6 if a bookie did not answer."""
     verdict = upgrade.verdict()
     head = {"reason": "verdict", "verdict": verdict["verdict"], "message": f"to Pulsar {upgrade.version}"}
-    shell.emit([verdict] if shell.speaks_json else [head, *verdict["reasons"]], REASONS, single=True)
+    shell.emit([verdict] if shell.is_json else [head, *verdict["reasons"]], REASONS, single=True)
     _account(shell, upgrade.run)
     if upgrade.run.unreachable is not None:
         raise upgrade.run.unreachable
@@ -283,8 +283,8 @@ def _report_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
     """Report how many findings --severity hides, because they may be the reason for exit code 1."""
     if counts:
         hidden = ", ".join(counted(count, f"{severity}s") for severity, count in counts.items())
-        shell.say(f"hidden by --severity: {hidden}")
+        shell.note(f"hidden by --severity: {hidden}")
 
 
 def _account(shell: Shell, run: Checkup) -> None:
-    shell.account(run.counts, run.not_checked)
+    shell.summary(run.counts, run.not_checked)

@@ -54,7 +54,7 @@ def check_readable(
     if readability.in_ledgers:
         why = "give --entries" if source is None else "no source has their last entries"
         unknown[f"the state of {counted(readability.in_ledgers, 'cursors')} in their ledgers"] = why
-    shell.account({"topics": readability.topics, "cursors": readability.cursors}, unknown)
+    shell.summary({"topics": readability.topics, "cursors": readability.cursors}, unknown)
     if readability.faults:
         raise typer.Exit(Exit.FAULT)
     if readability.unknown or (readability.in_ledgers and source is not None):

@@ -153,7 +153,7 @@ def _check_plan_alone(request: _Request) -> None:
     """Raise UsageError where a plan is to be applied and something else says what is meant, too."""
     how = request.how
     alone = CompressOptions(plan=how.plan, allow_other_store=how.allow_other_store)
-    if how != alone or request.where.chosen or request.cursors or request.rule.only_with_properties:
+    if how != alone or request.where.is_given or request.cursors or request.rule.only_with_properties:
         raise UsageError("--plan says what is to be done to which values: no other option may")
 
 
@@ -165,7 +165,7 @@ def _compress(
         _check_plan_alone(request)
     if how.estimate:
         writing = replace(writing, dry_run=True)
-    request.where.check_answer(writing)
+    request.where.ensure_can_ask(writing)
     with open_for_writing(shell, url, writing) as store:
         readers = Readers.of(store, tuple(writing.for_version or ()))
         rule = replace(request.rule, readers=readers)
@@ -208,4 +208,4 @@ def _explain(shell: Shell, rows: Sequence[Document], threshold: int) -> None:
     under = max(sum(row["under_threshold"] for row in some) for some in of_codec)
     more = f": {under} of {counted(values, 'values')} are no larger and stay as they are" if under else ""
     hint = " (--threshold 0 shows what each codec makes of all)" if under else ""
-    shell.say(f"with a threshold of {threshold} bytes{more}{hint}")
+    shell.note(f"with a threshold of {threshold} bytes{more}{hint}")

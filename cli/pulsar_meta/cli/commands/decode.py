@@ -14,7 +14,7 @@ import typer
 from pulsar_meta.cli.inputs import STDIN, open_input, read_text
 from pulsar_meta.cli.options import Codec, ShowPasswords, StoreUrl
 from pulsar_meta.cli.render.tables import Format, View
-from pulsar_meta.cli.schemas import NAMES, schema_of, what
+from pulsar_meta.cli.schemas import NAMES, description_of, schema_of
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.values import emit_stored, place
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
@@ -258,7 +258,7 @@ def schema(
       pulsar-meta check -o json | check-jsonschema --schemafile check.json -
     """
     if name is None:
-        names: list[SchemaName] = [{"name": one, "of": what(one)} for one in NAMES]
+        names: list[SchemaName] = [{"name": one, "of": description_of(one)} for one in NAMES]
         shell.emit(names, VIEW)
         return
     if name not in NAMES:

@@ -12,13 +12,13 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.options import AnyWhere, ShowPasswords, StoreUrl
-from pulsar_meta.cli.outputs import talk_json
+from pulsar_meta.cli.options import OptionalPlace, ShowPasswords, StoreUrl
+from pulsar_meta.cli.outputs import write_json_message
 from pulsar_meta.cli.render.metrics import top_text
 from pulsar_meta.cli.render.pages import bound_of, top_page
 from pulsar_meta.cli.render.rewriting import change_summary
 from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
-from pulsar_meta.cli.render.text import counted, looked_at, size
+from pulsar_meta.cli.render.text import checked_text, counted, size
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.errors import NotFoundError
@@ -83,7 +83,7 @@ def diff(
             VIEW,
             about=lambda: (
                 *map(redact, (left, right)),
-                looked_at(_counts(compared), _not_compared(compared, left_out)),
+                checked_text(_counts(compared), _not_compared(compared, left_out)),
             ),
         )
     _account(shell, compared, left_out)
@@ -109,12 +109,12 @@ def _not_compared(compared: Compared, left_out: set[Ignored]) -> dict[str, str]:
 
 
 def _account(shell: Shell, compared: Compared, left_out: set[Ignored]) -> None:
-    shell.account(_counts(compared), _not_compared(compared, left_out))
-    if shell.speaks_json:
-        talk_json(compared.both_sums())
+    shell.summary(_counts(compared), _not_compared(compared, left_out))
+    if shell.is_json:
+        write_json_message(compared.both_sums())
         return
     for side, sums in zip(("left: ", "right:"), compared.sums, strict=True):
-        shell.say(f"{side} {sums.values} values, sum {sums.everything}, lasting {sums.lasting}")
+        shell.note(f"{side} {sums.values} values, sum {sums.everything}, lasting {sums.lasting}")
 
 
 def _row(document: Document) -> list[str]:
@@ -135,7 +135,7 @@ BAR = 24
 
 def top(
     shell: Shell,
-    where: AnyWhere = None,
+    where: OptionalPlace = None,
     store: StoreUrl = None,
     limit: Annotated[int, typer.Option("--limit", "--count", "-n", min=0, help="Show so many values.")] = 20,
     by_raw: Annotated[bool, typer.Option("--raw-size", help="Sort by size when unpacked.")] = False,

@@ -15,7 +15,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
 from pulsar_meta.cli.render.tables import Detail, View
-from pulsar_meta.cli.render.text import counted, looked_at, size, unsized
+from pulsar_meta.cli.render.text import checked_text, counted, size, unsized
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -81,25 +81,25 @@ def disk(
         if opened is not None:
             check_inhabited(opened)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        usage = usage_of(source, faults)
+        usage = usage_of(source, faults.report)
         if opened is not None and opened.is_stale:
             # To a database as it was before, ledgers that are new on the disks are deleted ones.
             opened = stack.enter_context(shell.store(store))
         owned = None
         if opened is not None:
             beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
-            others = OtherClusters(opened, beside, faults)
-            owned = ownership(opened, source, usage, faults, unseen.__setitem__, others)
+            others = OtherClusters(opened, beside, faults.report)
+            owned = ownership(opened, source, usage, faults.report, unseen.__setitem__, others)
         rows, view = _answer(
             by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
         )
         checked = {"ledgers": len(usage.ledgers), "entries": usage.total.entries}
         left_out = unseen | _left_out(owned) | unsized(usage.unsized)
-        shell.emit(rows, view, about=lambda: (*map(redact, urls), looked_at(checked, left_out)))
+        shell.emit(rows, view, about=lambda: (*map(redact, urls), checked_text(checked, left_out)))
         if view is LOGS:
             _sum_up(shell, rows)
-        shell.account(checked, left_out)
-        faults.end(source)
+        shell.summary(checked, left_out)
+        faults.finish(source)
 
 
 def _answer(
@@ -112,9 +112,9 @@ def _answer(
 ) -> tuple[list[Document], View]:
     """Return the rows, and how they are shown."""
     if by is By.LOG or store is None or owned is None:
-        return list(by_log(source, usage, owned, faults)), LOGS
+        return list(by_log(source, usage, owned, faults.report)), LOGS
     if by is By.SUBSCRIPTION:
-        found = list(by_subscription(store, source, usage, faults))
+        found = list(by_subscription(store, source, usage, faults.report))
         return sorted(found, key=lambda row: -(row["size"] or 0)), SUBSCRIPTIONS
     return list(by_topic(usage, owned)), TOPICS
 
@@ -123,7 +123,9 @@ def _sum_up(shell: Shell, rows: Sequence[Document]) -> None:
     """Say of a person's table what all logs come to."""
     parts = [f"{size(total_of(rows, name))} {name}" for name in ("live", "dead")]
     logs = counted(len(rows), "entry logs")
-    shell.say(f"{size(total_of(rows, 'size'))} in {logs}: {', '.join(parts)} (compaction frees what is dead)")
+    shell.note(
+        f"{size(total_of(rows, 'size'))} in {logs}: {', '.join(parts)} (compaction frees what is dead)"
+    )
 
 
 def _left_out(owned: Ownership | None) -> dict[str, str]:
@@ -200,14 +202,14 @@ def ledgers(
         source = stack.enter_context(open_entry_sources(urls, opened))
         counts = Counter[str]()
         lines = (
-            lines_by_log(source, faults, lambda: counts.update(logs=1))
+            lines_by_log(source, faults.report, lambda: counts.update(logs=1))
             if by_log
-            else ledger_lines(source, faults)
+            else ledger_lines(source, faults.report)
         )
         shell.emit(_counted(lines, counts), BY_LOG if by_log else LEDGERS_VIEW)
         nouns = ("logs", "ledgers") if by_log else ("ledgers", "entries")
-        shell.account({noun: counts[noun] for noun in nouns}, unsized(counts["unsized"]))
-        faults.end(source)
+        shell.summary({noun: counts[noun] for noun in nouns}, unsized(counts["unsized"]))
+        faults.finish(source)
 
 
 def _counted(lines: Iterable[Document], counts: Counter[str]) -> Iterator[Document]:
@@ -279,15 +281,15 @@ def whois(
         others = None
         if opened is not None:
             beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
-            others = OtherClusters(opened, beside, faults)
-        found = list(owners_and_reasons(wanted, opened, source, faults, unseen.__setitem__, others))
+            others = OtherClusters(opened, beside, faults.report)
+        found = list(owners_and_reasons(wanted, opened, source, faults.report, unseen.__setitem__, others))
         shell.emit(found, WHOIS_VIEW)
         left_out = dict(unseen)
         left_out |= {"owners": "no --store"} if opened is None else {IN_MEMORY: "not visible here"}
         left_out |= {"entries": "no --entries"} if source is None else {}
         if found or not faults.worst:
-            shell.account({"ledgers": len(found)}, left_out)
-        faults.end(source)
+            shell.summary({"ledgers": len(found)}, left_out)
+        faults.finish(source)
 
 
 def _lines(document: Document) -> Iterator[str]:

@@ -14,13 +14,13 @@ from pulsar_meta.cli.entry_options import (
     LimitOptions,
     LookOptions,
     Matches,
-    SoughtOptions,
-    Where,
+    PropertyFilter,
+    TargetOptions,
     chosen_template,
 )
 from pulsar_meta.cli.entry_output import as_columns, write_frames, write_portions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, processes
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
 from pulsar_meta.cli.render.entries import (
     PARQUET_TYPES,
     TEMPLATE_TYPES,
@@ -65,8 +65,8 @@ def dump_entries(
     everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
     looks: LookOptions = LookOptions(),  # noqa: B008
     bounds: LimitOptions = LimitOptions(),  # noqa: B008
-    sought: SoughtOptions = SoughtOptions(),  # noqa: B008
-    where: Where = Where(),  # noqa: B008
+    sought: TargetOptions = TargetOptions(),  # noqa: B008
+    where: PropertyFilter = PropertyFilter(),  # noqa: B008
     engine: EngineOptions = EngineOptions(),  # noqa: B008
     jobs: Jobs = None,
 ) -> None:
@@ -103,14 +103,16 @@ def dump_entries(
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
         faults = Faults(shell)
-        choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
+        choices = choose(
+            names or [], opened, source, faults.report, everything=everything, ledgers=bounds.ledgers
+        )
         places = sought.places(choices, bounds, source, faults)
         _check_form(shell.format, where=chosen is not None, transactions=looks.transactions, deep=look.deep)
-        outcomes = Outcomes(opened, source, faults) if looks.transactions else None
+        outcomes = Outcomes(opened, source, faults.report) if looks.transactions else None
         dump = _Dump(faults, look, line, opened, source, urls, bounds.count, outcomes)
         dump.write(places, chosen, engine, jobs)
-        bounds.account(shell, dump.coverage, faults, named=bool(names) or everything)
-        faults.end(source)
+        bounds.report_coverage(shell, dump.coverage, faults, named=bool(names) or everything)
+        faults.finish(source)
 
 
 @dataclass(slots=True)
@@ -156,7 +158,7 @@ class _Dump:
             if self.outcomes is not None:
                 documents = self.outcomes.add(documents, (choice.ledgers for choice, _ in places))
             self._write_documents(documents)
-        self.shell.say(matches.counts.summary())
+        self.shell.note(matches.counts.summary())
 
     def _in_blocks(self) -> bool:
         """Return whether no entry needs a document of its own, as on a terminal and to show payloads."""
@@ -164,28 +166,34 @@ class _Dump:
         if form in (Format.RAW, Format.PARQUET):
             return True
         plain = self.line is None and self.outcomes is None and look.form is None and look.directory is None
-        return plain and form in IN_BLOCKS and not self.shell.is_shown
+        return plain and form in IN_BLOCKS and not self.shell.is_on_terminal
 
     def _write_blocks(self, places: Iterator[Place], jobs: Jobs) -> None:
         """Write entries in blocks, with several processes if that is worth it."""
         shell, sources = self.shell, Sources(None, tuple(self.urls))
         # Only who has read all entries before it knows which one is the last within a limit.
         alone = shell.format is Format.PARQUET or self.count is not None
-        count = 1 if alone else processes(shell, jobs, sources, self.source)
+        count = 1 if alone else process_count(shell, jobs, sources, self.source)
         if count > 1:
-            portions = Portions(places, self.source, self.store, self.faults, self.coverage)
+            portions = Portions(places, self.source, self.store, self.faults.report, self.coverage)
             write_portions(shell, portions, self.look, count, sources, self.source)
             return
         headers = shell.format is not Format.RAW
         blocks = read_in_blocks(
-            places, self.source, self.store, self.faults, self.coverage, self.count, with_headers=headers
+            places,
+            self.source,
+            self.store,
+            self.faults.report,
+            self.coverage,
+            self.count,
+            with_headers=headers,
         )
         if shell.format is Format.RAW:
             write_frames(shell, blocks)
         elif shell.format is Format.PARQUET:
-            shell.emit_columns(as_columns(blocks, self.look, self.faults), PARQUET_TYPES)
+            shell.emit_columns(as_columns(blocks, self.look, self.faults.report), PARQUET_TYPES)
         else:
-            parts = in_blocks(blocks, shell.format, self.look, self.faults)
+            parts = in_blocks(blocks, shell.format, self.look, self.faults.report)
             shell.emit_lines(parts, view_of(self.look))
 
     def _documents(self, places: Iterator[Place]) -> Iterator[Document]:
@@ -197,8 +205,8 @@ class _Dump:
             yield from self.outcomes.add(self._described([place]), [place[0].ledgers])
 
     def _described(self, places: Iterable[Place]) -> Iterator[Document]:
-        found = read_entries(places, self.source, self.store, self.faults, self.coverage)
-        return describe_entries(found, self.look, None, self.faults)
+        found = read_entries(places, self.source, self.store, self.faults.report, self.coverage)
+        return describe_entries(found, self.look, None, self.faults.report)
 
     def _write_documents(self, documents: Iterator[Document]) -> None:
         shell, deep = self.shell, self.look.deep

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, processes
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
@@ -160,13 +160,13 @@ def export(
     run, urls = _Run(Faults(shell), Coverage(), engine, jobs, job, wanted), shell.entries_urls(entries)
     with shell.store(store) as opened, open_entry_sources(urls, opened) as source:
         shell.warn_of_old_parts(opened, names or [])
-        choices = list(choose(names or [], opened, source, run.faults, everything=everything))
+        choices = list(choose(names or [], opened, source, run.faults.report, everything=everything))
         if not all(choice.is_topic for choice in choices):
             raise UsageError("topics are exported, not ledgers by their numbers")
         if choices:
             with open_manifest(to, limits.settings(form)) as manifest:
                 run.export(choices, manifest, opened, source, urls)
-        run.faults.end(source)
+        run.faults.finish(source)
 
 
 @dataclass(slots=True)
@@ -192,14 +192,16 @@ class _Run:
         shell, pieces = self.faults.shell, list[Piece]()
         for choice in choices:
             self.coverage.add(choice)
-            pieces += plan_topic(choice, self.wanted, self.job.form, store, source, manifest, self.faults)
+            pieces += plan_topic(
+                choice, self.wanted, self.job.form, store, source, manifest, self.faults.report
+            )
         before = manifest.count
         with shell.progress(len(pieces), "files") as progress:
             for _ in run_export(pieces, self._exporter(pieces, store, source, urls), manifest):
                 progress.advance(1)
         held = [piece for choice in choices for piece in manifest.of_topic(choice.name)]
         files = sum(piece.file is not None for piece in held)
-        shell.say(
+        shell.note(
             f"{counted(sum(piece.rows for piece in held), 'messages')} in {counted(files, 'files')}:"
             f" {counted(len(pieces), 'pieces')} read now, {before} known before"
         )
@@ -208,11 +210,11 @@ class _Run:
     def _exporter(self, pieces: list[Piece], store: Store, source: EntrySource, urls: list[str]) -> Exporter:
         ledgers = (part.ledger for piece in pieces for part in piece.parts)
         shell, sources = self.faults.shell, Sources(store.url, tuple(urls))
-        if self.engine.chosen(shell, ledgers, source) == "spark":
+        if self.engine.choose(shell, ledgers, source) == "spark":
             from pulsar_meta.jobs.spark.commands import export_with_spark
 
-            return export_with_spark(self.job, sources, self.engine.spark(self.faults))
-        count = processes(shell, self.jobs, sources, source)
+            return export_with_spark(self.job, sources, self.engine.spark_settings(self.faults))
+        count = process_count(shell, self.jobs, sources, source)
         if count > 1:
             return export_by_processes(self.job, sources, store, source, count)
         return export_here(self.job, store, source)
@@ -227,14 +229,14 @@ class _Run:
         left_out = {**self.coverage.left_out, **counts.left_out}
         if counts.elsewhere or counts.undecided or counts.unfiltered:
             self.faults.note(Exit.NOT_FOUND)
-        self.faults.shell.account(self.coverage.checked, left_out)
+        self.faults.shell.summary(self.coverage.checked, left_out)
 
     def _faults_of(self, topic: str, counts: MessageCounts) -> None:
         if counts.errors:
             text = f"{counted(counts.errors, 'rows')} with an error, the first: {counts.first_errors[0]}"
-            self.faults(DecodeError(text, source=topic))
+            self.faults.report(DecodeError(text, source=topic))
         if counts.missing:
-            self.faults(
+            self.faults.report(
                 NotFoundError(f"{counted(counts.missing, 'entries')} that no source has", source=topic)
             )
 

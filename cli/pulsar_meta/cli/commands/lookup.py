@@ -138,8 +138,8 @@ def lookup(
     faults = Faults(shell)
     for outcome in outcomes:
         if outcome.error is not None:
-            faults(outcome.error)
-    faults.end()
+            faults.report(outcome.error)
+    faults.finish()
 
 
 def refuse_http(url: str, properties: dict[str, str]) -> None:
@@ -198,7 +198,7 @@ def brokers(
         broker["match"] = match_broker(broker, wanted, prefix)
     shell.emit(found, _MATCHED if wanted else _LISTED)
     for note in match_notes(found) if wanted else []:
-        shell.say(f"note: {note}")
+        shell.note(f"note: {note}")
     for broker in found:
         if broker["kind"] is None:
             raise DecodeError(broker["error"], source=broker["path"])

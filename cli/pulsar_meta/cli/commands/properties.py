@@ -74,15 +74,15 @@ def properties(
     faults, checked = Faults(shell), Counter[str]()
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, names or [])
-        found = chosen_by_name(opened, names or [], faults, everything=everything)
+        found = chosen_by_name(opened, names or [], faults.report, everything=everything)
         topics = list(islice(found, 2))
         one = _is_one(names or [], topics)
         rows = list(_rows(chain(topics, found), ledger, keys or [], checked))
         if not rows:
             _check_found(topics, names or [], ledger, faults, opened)
         shell.emit(rows, _view(rows, one=one))
-    shell.account(checked)
-    faults.end()
+    shell.summary(checked)
+    faults.finish()
 
 
 def _rows(
@@ -104,7 +104,7 @@ def _check_found(
 ) -> None:
     """Leave where there is no topic, or none with the ledger that was asked for."""
     if not topics:
-        faults.end()
+        faults.finish()
     if ledger is not None:
         raise NotFoundError(f"no ledger {ledger} in {', '.join(names) or 'any topic'}", source=store.url)
 
@@ -151,15 +151,15 @@ def unset_property(
       pulsar-meta unset-property first-index --namespace public/default --dry-run
       pulsar-meta unset-property first-index --all --yes
     """
-    if everything and where.chosen:
+    if everything and where.is_given:
         raise UsageError("--all and a choice of topics exclude each other")
-    if not everything and not where.chosen:
+    if not everything and not where.is_given:
         topic, ledger, keys = _one_topic(words)
         if bulk != BulkOptions():
             raise UsageError("--resume, --rate and --concurrency are for many topics")
         _change(shell, store, topic, ledger, [Edit(key, None) for key in keys], writing, "unset-property")
         return
-    where.check_answer(writing)
+    where.ensure_can_ask(writing)
     with open_for_writing(shell, store, writing) as opened:
         if where.stdin:
             check_named(opened, where.scope())
@@ -268,12 +268,12 @@ def build_index(
                 refuse_shadow(opened, TopicName.parse(name))
         build = IndexBuild(index_property, read, ShadowSources(opened, many=True), repair)
         rewrite = build.rewrite(lambda: chosen_topics(opened, names or [], everything=everything))
-        with faults.going_on():
+        with faults.note_exit():
             write(shell, opened, rewrite, writing, bulk)
     _report(shell, build)
     if (build.undone + build.unchecked).keys() & {MISSING, UNREADABLE}:
         faults.note(Exit.FAULT)
-    faults.end()
+    faults.finish()
 
 
 @contextmanager
@@ -281,13 +281,13 @@ def _reader(faults: Faults, store: Store, urls: Sequence[str], how: EngineOption
     """Give what reads first entries: this process, or one Spark for the whole run."""
     chosen, why = choose_engine(str(how.engine), 0, how.master)
     if why:
-        faults.shell.say(why)
+        faults.shell.note(why)
     if chosen == "local":
         with open_entry_sources(urls, store) as source:
             yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
-            faults.ask(source)
+            faults.report_source(source)
         return
-    sources, spark = Sources(store.url, tuple(urls)), how.spark(faults)
+    sources, spark = Sources(store.url, tuple(urls)), how.spark_settings(faults)
     with spark_session(spark) as session:
         yield lambda ledgers: first_indexes_with_spark(session, sources, ledgers, spark)
 
@@ -296,11 +296,11 @@ def _report(shell: Shell, build: IndexBuild) -> None:
     if build.last_ledgers:
         shell.warn(f"{len(build.last_ledgers)} of the ledgers are {LAST_LEDGER}")
     if build.shadows:
-        shell.say(
+        shell.note(
             f"{counted(len(build.shadows), 'shadow topics')} left out: their ledgers are another topic's"
         )
     for reason, count in sorted(build.undone.items()):
-        shell.say(f"{counted(count, 'ledgers')} without the property: {reason}")
+        shell.note(f"{counted(count, 'ledgers')} without the property: {reason}")
     for reason, count in sorted(build.unchecked.items()):
         shell.warn(f"{counted(count, 'ledgers')} whose property was not compared: {reason}")
 
@@ -354,23 +354,23 @@ def check_index(
             wanted = (document for document in documents if not (faulty and document["ok"]))
             shell.emit(wanted, VIEW)
     if not faults.worst or coverage.ledgers:
-        shell.account(coverage.checked, coverage.left_out)
+        shell.summary(coverage.checked, coverage.left_out)
     if coverage.elsewhere:
         faults.note(Exit.NOT_FOUND)
-    faults.end()
+    faults.finish()
 
 
 def _topics(
     store: Store, names: Sequence[str], everything: bool, faults: Faults, coverage: Coverage
 ) -> Iterator[Topic]:
     """Yield the topics, each ledger with what BookKeeper says of it where the store has that."""
-    found = chosen_by_name(store, names, faults, everything=everything)
+    found = chosen_by_name(store, names, faults.report, everything=everything)
     known = has_metadata(store)
     if not known:
         coverage.not_checked[METADATA] = NO_METADATA
     while topics := list(islice(found, LEDGERS_AT_ONCE)):
         named = (ledger for topic in topics for ledger in topic.ledgers)
-        ledgers = with_bookkeeper(store if known else None, named, faults)
+        ledgers = with_bookkeeper(store if known else None, named, faults.report)
         for topic in topics:
             coverage.add(topic)
             own = list(islice(ledgers, len(topic.ledgers)))
@@ -383,12 +383,14 @@ def _checked(
     shell = faults.shell
     ledgers = (ledger for topic in topics for ledger in topic.ledgers)
     with open_entry_sources(urls, store) as source:
-        if how.chosen(shell, ledgers, source, topics.entries) == "local":
+        if how.choose(shell, ledgers, source, topics.entries) == "local":
             with shell.progress(topics.ledgers, "ledgers") as progress:
                 yield from check_indexes(source, topics, key, progress.advance)
-            faults.ask(source)
+            faults.report_source(source)
             return
-    yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), list(topics), key, how.spark(faults))
+    yield from check_indexes_with_spark(
+        Sources(store.url, tuple(urls)), list(topics), key, how.spark_settings(faults)
+    )
 
 
 def _counted(
@@ -401,7 +403,7 @@ def _counted(
         if not document["ok"]:
             faults.note(Exit.FAULT)
         for fault in document["faults"]:
-            if fault["fault"] == "ledger" and not shell.speaks_json:
+            if fault["fault"] == "ledger" and not shell.is_json:
                 shell.warn(f"ledger {document['ledger_id']} of {document['topic']}: {fault['why']}")
         yield document
 

@@ -140,13 +140,13 @@ def rebuild(
     with open_entries(urls) as source:
         check_disks(source)
         with _work_file(shell, urls, known, resume=resume) as work:
-            scanner = work.keeping(_scanner(shell, engine, urls, source, known, faults), faults)
+            scanner = work.keeping(_scanner(shell, engine, urls, source, known, faults), faults.report)
             if list_unnamed:
-                shell.emit(unnamed_groups(source, faults, known, scanner), UNNAMED)
+                shell.emit(unnamed_groups(source, faults.report, known, scanner), UNNAMED)
             else:
                 _write(shell, source, known, faults, scanner, taken=work.head["taken"])
             work.remove()
-        faults.end(source)
+        faults.finish(source)
 
 
 def _offloaded(urls: Iterable[str], faults: Faults) -> dict[int, Named]:
@@ -155,7 +155,7 @@ def _offloaded(urls: Iterable[str], faults: Faults) -> dict[int, Named]:
         if not url.startswith("offload:"):
             raise UsageError("--offloaded: expected offload:URL", source=redact(url))
         with open_offload(url) as objects:
-            names |= names_in_objects(objects, faults)
+            names |= names_in_objects(objects, faults.report)
     return names
 
 
@@ -175,12 +175,12 @@ def _logged(files: Iterable[Path]) -> dict[int, Named]:
 
 def _old_store(shell: Shell, url: str, faults: Faults) -> OldStore:
     with shell.other_store(url) as store:
-        return read_old_store(store, faults)
+        return read_old_store(store, faults.report)
 
 
 def _worth_spark(shell: Shell, engine: EngineOptions, source: EntrySource) -> bool:
     ledgers = (Ledger(one, (source.last_entry(one) or 0) + 1) for one in source.ledgers())
-    return engine.chosen(shell, ledgers, source) == "spark"
+    return engine.choose(shell, ledgers, source) == "spark"
 
 
 def _work_file(shell: Shell, urls: Sequence[str], known: Known, *, resume: bool) -> WorkFile:
@@ -193,7 +193,7 @@ def _work_file(shell: Shell, urls: Sequence[str], known: Known, *, resume: bool)
         return WorkFile(None, head, known.password)
     work = WorkFile(work_file_of(target), head, known.password, resume=resume)
     if resume:
-        shell.say(f"{work.kept} ledgers were looked at before ({work_file_of(target)})")
+        shell.note(f"{work.kept} ledgers were looked at before ({work_file_of(target)})")
     return work
 
 
@@ -206,11 +206,11 @@ def _scanner(
     faults: Faults,
 ) -> Scanner:
     if not _worth_spark(shell, engine, source):
-        return local_scanner(source, faults, password=known.password, lost=known.lost)
+        return local_scanner(source, faults.report, password=known.password, lost=known.lost)
     from pulsar_meta.jobs.spark.commands import scan_with_spark
 
     sources = Sources(None, tuple(urls))
-    return scan_with_spark(sources, known.password, known.lost, faults, engine.spark(faults))
+    return scan_with_spark(sources, known.password, known.lost, faults.report, engine.spark_settings(faults))
 
 
 def _write(
@@ -219,7 +219,7 @@ def _write(
     """Write the snapshot, then the report; a ledger that is refused ends the command with 7."""
     if shell.output is None:
         raise UsageError("give --output FILE for the snapshot: stdout has the report")
-    values = rebuilt_values(source, faults, known, scanner)
+    values = rebuilt_values(source, faults.report, known, scanner)
     written = write_rebuilt(values, shell.output, {"rebuilt": True, "taken": taken, "tool": _TOOL})
     replace(shell, output=None).emit((one.document() for one in written), VIEW)
     if any(one.certainty == "refused" and one.facts for one in written):
@@ -231,7 +231,7 @@ def _write(
         "schemas": sum("schema" in one.facts for one in written),
         "values": sum(one.value is not None for one in written),
     }
-    shell.account(counts, NOT_MADE)
+    shell.summary(counts, NOT_MADE)
 
 
 def _now() -> str:

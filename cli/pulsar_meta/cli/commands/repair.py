@@ -10,7 +10,7 @@ import typer
 
 from pulsar_meta.cli.inputs import read_input
 from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
-from pulsar_meta.cli.repairing import Confirm, carry_out, open_to_repair, warned
+from pulsar_meta.cli.repairing import Confirm, open_for_repair, report_as_warning, run_repair
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -51,11 +51,11 @@ def repair_compaction(
     """
     if drop and ledger is not None:
         raise UsageError("--ledger N points to a ledger, --drop to none: one of them")
-    with open_to_repair(shell, store, entries, writing) as (opened, source):
+    with open_for_repair(shell, store, entries, writing) as (opened, source):
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         name = TopicName.parse(topic)
         repair = compaction.repair_compaction(opened, source, name, readers, ledger_id=ledger, drop=drop)
-        carry_out(shell, opened, repair, writing, confirm, source)
+        run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def repair_count(
@@ -88,7 +88,7 @@ def repair_count(
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         repair = count.repair_count(opened, source, TopicName.parse(topic), chosen, readers)
-        carry_out(shell, opened, repair, writing, confirm, source)
+        run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def repair_cursor(
@@ -119,10 +119,10 @@ def repair_cursor(
       pulsar-meta repair cursor orders billing --position 7312:41
     """
     chosen = _target(position, earliest=earliest, latest=latest)
-    with open_to_repair(shell, store, entries, writing) as (opened, source):
+    with open_for_repair(shell, store, entries, writing) as (opened, source):
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         repair = cursors.repair_cursor(opened, source, TopicName.parse(topic), cursor, chosen, readers)
-        carry_out(shell, opened, repair, writing, confirm, source)
+        run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def _target(position: str | None, *, earliest: bool, latest: bool) -> cursors.Target | None:
@@ -159,8 +159,8 @@ def repair_generator(
     with ExitStack() as stack:
         opened = stack.enter_context(open_for_writing(shell, store, writing))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        repair = generator.repair_generator(opened, source, warned(shell), at_least)
-        carry_out(shell, opened, repair, writing, source=source)
+        repair = generator.repair_generator(opened, source, report_as_warning(shell), at_least)
+        run_repair(shell, opened, repair, writing, source=source)
 
 
 def repair_ledger_metadata(
@@ -187,9 +187,9 @@ def repair_ledger_metadata(
       pulsar-meta repair ledger-metadata orders --store zk://zk1:2181 --dry-run
       pulsar-meta repair ledger-metadata 25 26 --entries bookie-disk:/bk/data
     """
-    with open_to_repair(shell, store, entries, writing) as (opened, source):
-        found = repair(opened, source, names, warned(shell), again=again)
-        carry_out(shell, opened, found, writing, source=source)
+    with open_for_repair(shell, store, entries, writing) as (opened, source):
+        found = repair(opened, source, names, report_as_warning(shell), again=again)
+        run_repair(shell, opened, found, writing, source=source)
 
 
 def repair_missing_ledger(
@@ -238,7 +238,7 @@ def repair_missing_ledger(
             if single
             else drop_ledger(opened, name, ledger_id, readers)
         )
-        carry_out(shell, opened, repair, writing, confirm, source)
+        run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def _run(text: str) -> Run:
@@ -271,10 +271,10 @@ def repair_offload(
       pulsar-meta repair offload orders 7312 7313 --yes
     """
     chosen = [parse_ledger_id(text) for text in ledgers or ()]
-    with open_to_repair(shell, store, entries, writing) as (opened, source):
+    with open_for_repair(shell, store, entries, writing) as (opened, source):
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         repair = generator.repair_offload(opened, source, TopicName.parse(topic), chosen, readers)
-        carry_out(shell, opened, repair, writing, source=source)
+        run_repair(shell, opened, repair, writing, source=source)
 
 
 def repair_partitions(
@@ -298,7 +298,7 @@ def repair_partitions(
     """
     with open_for_writing(shell, store, writing) as opened:
         repair = generator.repair_partitions(opened, TopicName.parse(topic), count)
-        carry_out(shell, opened, repair, writing)
+        run_repair(shell, opened, repair, writing)
 
 
 def repair_schema(
@@ -333,9 +333,9 @@ def repair_schema(
         raise UsageError("--schema: of which --version?")
     text = None if schema is None else schemas.schema_of(read_input(schema))
     wanted = None if version is None else schemas.Wanted(version, text)
-    with open_to_repair(shell, store, entries, writing) as (opened, source):
+    with open_for_repair(shell, store, entries, writing) as (opened, source):
         repair = schemas.repair_schema(opened, source, TopicName.parse(topic), wanted)
-        carry_out(shell, opened, repair, writing, confirm, source)
+        run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def repair_termination(
@@ -357,11 +357,11 @@ def repair_termination(
       pulsar-meta repair termination public/default/orders --dry-run
       pulsar-meta repair termination orders --at-end --yes
     """
-    with open_to_repair(shell, store, entries, writing) as (opened, source):
+    with open_for_repair(shell, store, entries, writing) as (opened, source):
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         name = TopicName.parse(topic)
         repair = count.repair_termination(opened, source, name, at_end=at_end, readers=readers)
-        carry_out(shell, opened, repair, writing, source=source)
+        run_repair(shell, opened, repair, writing, source=source)
 
 
 def repair_topic_record(
@@ -400,6 +400,6 @@ def repair_topic_record(
         name = TopicName.parse(topic)
         others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
         repair = topic_record.repair_topic_record(
-            opened, source, name, warned(shell), readers, older=older, others=others
+            opened, source, name, report_as_warning(shell), readers, older=older, others=others
         )
-        carry_out(shell, opened, repair, writing, confirm, source)
+        run_repair(shell, opened, repair, writing, confirm, source)

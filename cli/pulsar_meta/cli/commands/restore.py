@@ -95,17 +95,17 @@ def restore(
         with shell.progress(unit="values") as progress:
             found = survey_source(
                 values,
-                faults,
+                faults.report,
                 partial=partial,
                 migrated=writing.allow_migration,
                 progress=progress.advance,
             )
-        surveys = [found, survey_target(target, faults)]
+        surveys = [found, survey_target(target, faults.report)]
         disks, logged = _disks(shell, entries, target, stack), set[int]()
         if disks is not None:
             surveys.append(Survey())
-            logged = surveys[-1].take_entries(disks, faults)
-        if where.chosen:
+            logged = surveys[-1].take_entries(disks, faults.report)
+        if where.is_given:
             remains = None if disks is None else Remains(disks, logged, choice.also_unindexed)
             check_named(values, where.scope())
             topics = where.values(values, "ledger")
@@ -118,21 +118,21 @@ def restore(
                 raise NotFoundError("no value that could be restored is here", source=values.url)
 
         def wanted() -> Iterable[Versioned]:
-            if where.chosen:
+            if where.is_given:
                 return held
             more = registries(target) if found.bookkeeper else []
             return chain(copied(values), missing_bucket(surveys), more)
 
         rewrite = restore_values(wanted, floors_of(values, target, surveys), overwrite=overwrite)
-        with faults.going_on():
+        with faults.note_exit():
             write(shell, target, rewrite, writing, bulk)
-        faults.end(disks)
+        faults.finish(disks)
 
 
 def _check(where: ScopeOptions, choice: TopicOptions, writing: WriteOptions) -> None:
     """Raise UsageError for options that do not go together."""
-    where.check_answer(writing)
-    if choice != TopicOptions() and not where.chosen:
+    where.ensure_can_ask(writing)
+    if choice != TopicOptions() and not where.is_given:
         raise UsageError("--with-policies and --also-unindexed are for topics that are chosen (--topic, …)")
 
 
@@ -141,7 +141,7 @@ def _target(shell: Shell, url: str | None, writing: WriteOptions, stack: ExitSta
     chosen, mark, ledgers = shell.store_url(url).partition(MARK)
     if not chosen.startswith("rocksdb:") or not is_nowhere(database_of(chosen)):
         return open_for_writing(shell, url, writing)
-    shell.say(f"{chosen}: nothing there yet: a new database")
+    shell.note(f"{chosen}: nothing there yet: a new database")
     if writing.yes and not writing.dry_run:
         create_database(database_of(chosen), chosen)
         return open_for_writing(shell, url, writing)
@@ -165,7 +165,7 @@ def _account(shell: Shell, source: Store, found: Survey, disks: EntrySource | No
         left_out["ids of ledgers that are gone"] = "the source does not say its counter"
     elif disks is None:
         left_out["disks"] = "no --entries"
-    shell.account({"values": found.values}, left_out)
+    shell.summary({"values": found.values}, left_out)
 
 
 def _gather(shell: Shell, chosen: Belongings, held: Remembered) -> None:
@@ -182,12 +182,12 @@ def _gather(shell: Shell, chosen: Belongings, held: Remembered) -> None:
         left_out[counted(chosen.missing, "ledgers")] = "named, but the source has no metadata of them"
     if chosen.remains is None:
         left_out["entries"] = "no --entries"
-    shell.account({**counts, "ledgers": chosen.counts["ledgers"]}, left_out)
+    shell.summary({**counts, "ledgers": chosen.counts["ledgers"]}, left_out)
     if chosen.remains is None:
         return
     states = chosen.remains.counts
     parts = [f"{states[state]} {text}" for state, text in STATES.items() if states[state]]
-    shell.say(f"ledgers {chosen.counts['ledgers']}: {', '.join(parts)}; cursors {chosen.counts['cursors']}")
+    shell.note(f"ledgers {chosen.counts['ledgers']}: {', '.join(parts)}; cursors {chosen.counts['cursors']}")
     if states["unindexed"]:
         shell.warn(UNINDEXED)
     if states["gone"]:

@@ -77,8 +77,8 @@ def seek(
             shell.warn(str(missing(clusters[0].store, TopicName.parse(tally.absent).path)))
         elif shell.format is Format.PLAIN:
             tally.explain()
-        shell.account({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
-    tally.faults.end()
+        shell.summary({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
+    tally.faults.finish()
 
 
 def show(
@@ -109,10 +109,10 @@ def answered(
 ) -> Iterator[SeekAnswer]:
     """Yield the answers from the engine that was chosen, or that fits the number of questions."""
     shell, count = faults.shell, sum(len(questions) for _, questions in asking)
-    spark = how.spark(faults)
+    spark = how.spark_settings(faults)
     chosen, why = choose_engine(str(how.engine), count, how.master)
     if why:
-        shell.say(why)
+        shell.note(why)
     if chosen == "local":
         answers = seek_clusters(asking, options, shell.warn)
     else:
@@ -125,7 +125,7 @@ def answered(
             yield answer
     if chosen == "local":
         for cluster, _ in asking:
-            faults.ask(cluster.source)
+            faults.report_source(cluster.source)
 
 
 # Cluster, scalable topic, index and time of a question.
@@ -169,10 +169,10 @@ class Tally:
             for reason in lines
         ]
         for reason in reasons[:MOST_REASONS]:
-            self.faults.shell.say(reason)
+            self.faults.shell.note(reason)
         if len(reasons) > MOST_REASONS:
             more = len(reasons) - MOST_REASONS
-            self.faults.shell.say(f"{more} more questions found nothing: -o json says why")
+            self.faults.shell.note(f"{more} more questions found nothing: -o json says why")
 
     def _note(self, answer: Document) -> None:
         status, segments = answer["status"], None

@@ -15,7 +15,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.cursors import DETAIL, HISTORY, LINES
-from pulsar_meta.cli.render.text import counted, looked_at
+from pulsar_meta.cli.render.text import checked_text, counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
@@ -70,9 +70,9 @@ def show_cursor(
         shell.warn_of_old_parts(opened, [topic])
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         seen = _Seen(faults, given=source is not None)
-        reader = SubscriptionReader.of(opened, source, faults)
+        reader = SubscriptionReader.of(opened, source, faults.report)
         messages = None if source is None else MessageCounter(source)
-        about = lambda: (redact(opened.url), looked_at(seen.checked, seen.left_out()))  # noqa: E731
+        about = lambda: (redact(opened.url), checked_text(seen.checked, seen.left_out()))  # noqa: E731
         found = seen.counted(_subscriptions(reader, topic, cursor, seen))
         if history and source is not None:
             shell.emit(_states(found, source, faults), HISTORY, about=about)
@@ -82,7 +82,7 @@ def show_cursor(
             details = (detail_of(one, messages, limits, seen.pending(opened, source, one)) for one in found)
             shell.emit(details, DETAIL, about=about)
         seen.account(shell)
-        faults.end(source)
+        faults.finish(source)
 
 
 @dataclass(slots=True)
@@ -106,15 +106,15 @@ class _Seen:
     def _judge(self, one: Subscription) -> None:
         recovery, where = one.recovery, f"cursor {one.name} of {one.topic.name}"
         if recovery.believed == "fails":
-            self.faults(DecodeError(recovery.why, source=where))
+            self.faults.report(DecodeError(recovery.why, source=where))
         elif one.found.fault is not None:
-            self.faults(one.found.fault.within(where))
+            self.faults.report(one.found.fault.within(where))
         elif recovery.believed == "unknown":
             self.unknown += 1
             if self.given:
                 lies = f"its state lies in ledger {one.found.ledger_id}, of which no source has"
                 last = "an entry" if one.found.state is None else "the last entry"
-                self.faults(NotFoundError(f"{lies} {last}", source=where))
+                self.faults.report(NotFoundError(f"{lies} {last}", source=where))
         if one.backlog is not None and one.backlog.open_ledger is not None:
             self.open_ended += 1
 
@@ -145,14 +145,14 @@ class _Seen:
 
     def account(self, shell: Shell) -> None:
         if self.cursors or not self.faults.worst:
-            shell.account(self.checked, self.left_out())
+            shell.summary(self.checked, self.left_out())
 
 
 def _subscriptions(
     reader: SubscriptionReader, name: str, cursor: str | None, seen: _Seen
 ) -> Iterator[Subscription]:
     absent, found = list[NotFoundError](), False
-    for topic in named(reader.store, name, seen.faults):
+    for topic in named(reader.store, name, seen.faults.report):
         seen.topics += 1
         if cursor is None:
             yield from reader.all(topic)
@@ -161,22 +161,22 @@ def _subscriptions(
             yield reader.one(topic, cursor)
             found = True
         except DecodeError as error:
-            seen.faults(error)
+            seen.faults.report(error)
         except NotFoundError as error:
             # A subscription need not be in every segment of a scalable topic.
-            absent.append(error) if topic.scalable_topic is not None else seen.faults(error)
+            absent.append(error) if topic.scalable_topic is not None else seen.faults.report(error)
     for missed in () if found else absent:
-        seen.faults(missed)
+        seen.faults.report(missed)
 
 
 def _states(found: Iterable[Subscription], source: EntrySource, faults: Faults) -> Iterator[Document]:
     """Yield what the entries of the cursors' ledgers say; those that say nothing are faults."""
     for one in found:
         if one.ledger is None:
-            faults.shell.say(f"{one.name} of {one.topic.name}: its state is in the record, it has no ledger")
+            faults.shell.note(f"{one.name} of {one.topic.name}: its state is in the record, it has no ledger")
         for state in history_of(one, source):
             if isinstance(state, DecodeError):
-                faults(state)
+                faults.report(state)
             else:
                 yield state
 
@@ -265,4 +265,4 @@ def _say_left(shell: Shell, ledgers: list[int]) -> None:
     if ledgers:
         named = ", ".join(map(str, ledgers[:NAMED])) + (", …" if len(ledgers) > NAMED else "")
         left = counted(len(ledgers), "cursor ledgers")
-        shell.say(f"{left} that no record names any more stay in BookKeeper: {named}")
+        shell.note(f"{left} that no record names any more stay in BookKeeper: {named}")

@@ -17,8 +17,8 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, ShowPasswords, StoreUrl, Where
-from pulsar_meta.cli.outputs import whole_file
+from pulsar_meta.cli.options import EntriesUrls, PlaceArgument, ShowPasswords, StoreUrl
+from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
 from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
@@ -116,10 +116,10 @@ def bundle(
     with shell.store(store) as opened, tempfile.TemporaryDirectory(prefix="pulsar-meta-bundle-") as scratch:
         folder = Path(scratch)
         run, document = _write_parts(shell, opened, folder)
-        with whole_file(file, "wb") as out:
+        with atomic_file(file, "wb") as out:
             _pack(folder, out)
     shell.emit([{"file": str(file), **document}], Detail(_bundle_lines), single=True)
-    shell.account(run.counts, run.not_checked)
+    shell.summary(run.counts, run.not_checked)
     if not document["values"]:
         raise NotFoundError("the store has no values", source=opened.url)
 
@@ -199,7 +199,7 @@ ABOUT_TIME = {"times": "the store keeps none", "writers": "the store does not kn
 
 def history_of(
     shell: Shell,
-    where: Where,
+    where: PlaceArgument,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     show_passwords: ShowPasswords = False,
@@ -221,13 +221,13 @@ def history_of(
         path = one_path_of(opened, where)
         shell.warn_of_old_parts(opened, where[1:2])
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        changes = seen.counted(history(opened, path, options, source, faults))
+        changes = seen.counted(history(opened, path, options, source, faults.report))
         shell.emit(changes, View(HEADINGS, _row, right=RIGHT, fields=COLUMNS))
         left_out = ABOUT_TIME.copy() if not seen.times else {}
         if source is None and seen.ledgers:
             left_out["the cursor's steps in its ledgers"] = "no --entries"
-        shell.account({"changes": seen.changes, "steps": seen.steps}, left_out)
-        faults.end(source)
+        shell.summary({"changes": seen.changes, "steps": seen.steps}, left_out)
+        faults.finish(source)
 
 
 @dataclass(slots=True)
@@ -276,7 +276,7 @@ def undo(
       pulsar-meta undo compress-cursors.undo.ndjson --yes
     """
     if is_unused(file):
-        shell.say(f"{file} has no record: the run was killed before it wrote anything; nothing to undo")
+        shell.note(f"{file} has no record: the run was killed before it wrote anything; nothing to undo")
         shell.emit([Summary().document(None)], Detail(summary_lines), single=True)
         return
     url = store or shell.settings.store or store_url(read_header(file)["store"])

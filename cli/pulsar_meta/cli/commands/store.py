@@ -16,7 +16,14 @@ import typer
 from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.errors import Parts
 from pulsar_meta.cli.inputs import read_input
-from pulsar_meta.cli.options import AnyWhere, EntriesUrls, OtherStores, ShowPasswords, StoreUrl, Where
+from pulsar_meta.cli.options import (
+    EntriesUrls,
+    OptionalPlace,
+    OtherStores,
+    PlaceArgument,
+    ShowPasswords,
+    StoreUrl,
+)
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.repairing import Confirm, confirm_losses
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
@@ -42,7 +49,7 @@ NAMES = ("topic", "scalable_topic", "cursor")
 
 def ls(
     shell: Shell,
-    where: AnyWhere = None,
+    where: OptionalPlace = None,
     store: StoreUrl = None,
     details: Annotated[
         bool, typer.Option("--long", "-l", help="Read each value: size, version, time, whether ephemeral.")
@@ -88,7 +95,7 @@ def ls(
 
 def get(
     shell: Shell,
-    where: Where,
+    where: PlaceArgument,
     store: StoreUrl = None,
     kind: Annotated[
         str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not say.")
@@ -129,7 +136,7 @@ def get(
 
 def tree(
     shell: Shell,
-    where: AnyWhere = None,
+    where: OptionalPlace = None,
     store: StoreUrl = None,
     depth: Annotated[
         int | None,
@@ -177,7 +184,7 @@ TREE = Detail(_branch, fields=("path", "name", "decoded", "depth", "size", "vers
 
 def browse(
     shell: Shell,
-    where: AnyWhere = None,
+    where: OptionalPlace = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     show_passwords: ShowPasswords = False,

@@ -10,7 +10,7 @@ import typer
 
 from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, processes
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
@@ -66,25 +66,27 @@ def verify_entries(
             shell.warn_of_old_parts(opened, names or [])
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
-        planned = plan_checks(choices, limits, source, opened, faults, coverage)
+        choices = choose(
+            names or [], opened, source, faults.report, everything=everything, ledgers=bounds.ledgers
+        )
+        planned = plan_checks(choices, limits, source, opened, faults.report, coverage)
         tasks = first_checks(planned, bounds.count, source)
         if source.is_stale:
             # The metadata may count entries that were written after the disks were opened.
             source = stack.enter_context(open_entry_sources(urls, opened))
         sources, size = Sources(opened.url if opened else None, tuple(urls)), max_size * SIZE_UNIT
-        if engine.chosen(shell, (task.part.ledger for task in tasks), source) == "spark":
+        if engine.choose(shell, (task.part.ledger for task in tasks), source) == "spark":
             from pulsar_meta.jobs.spark.commands import check_with_spark
 
-            check = check_with_spark(sources, size, engine.spark(faults))
-        elif (count := processes(shell, jobs, sources, source)) > 1:
+            check = check_with_spark(sources, size, engine.spark_settings(faults))
+        elif (count := process_count(shell, jobs, sources, source)) > 1:
             check = check_by_processes(sources, source, size, count)
         else:
             check = check_here(source, size)
         shell.emit(_faults(run_checks(tasks, check), coverage, faults), _VIEW)
         coverage.ledgers = len(tasks)
-        bounds.account(shell, coverage, faults, named=bool(names) or everything)
-        faults.end(source)
+        bounds.report_coverage(shell, coverage, faults, named=bool(names) or everything)
+        faults.finish(source)
 
 
 def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[EntryFault]:

@@ -109,7 +109,7 @@ def size(count: int) -> str:
     return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {UNITS[power - 1]}"
 
 
-def looked_at(checked: Mapping[str, int], not_checked: Mapping[str, str]) -> str:
+def checked_text(checked: Mapping[str, int], not_checked: Mapping[str, str]) -> str:
     """Return the line that says what was looked at, and what was not and why."""
     counts = ", ".join(counted(number, noun) for noun, number in checked.items()) or "nothing"
     reasons = ", ".join(f"{name} ({why})" for name, why in not_checked.items())
