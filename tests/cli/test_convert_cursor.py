@@ -192,7 +192,7 @@ def test_loaded_topics_are_refused(three: Place) -> None:
         (["marks", "--all", "--to", "ranges", "--yes"], 2, "which topics?"),
         (["marsk", "--to", "ranges", "--yes"], 3, "did you mean persistent://public/default/marks?"),
         (["marks", "--cursor", "logns", "--to", "ranges", "--yes"], 3, "did you mean longs?"),
-        (["marks", "--to", "ranges"], 2, "nothing is written without --yes"),
+        (["marks", "--to", "ranges"], 2, "refusing to write: stdin is not a terminal; add --yes"),
     ],
 )
 def test_invalid_arguments_are_explained(words: list[str], code: int, message: str, three: Place) -> None:

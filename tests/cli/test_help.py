@@ -69,14 +69,14 @@ def test_only_available_formats_are_listed_and_accepted(command: str) -> None:
         if form in forms:
             check_form(Shell(form), forms)
         else:
-            with pytest.raises(UsageError, match=f"-o {form}: this command writes"):
+            with pytest.raises(UsageError, match=f"invalid -o {form}: choose "):
                 check_form(Shell(form), forms)
 
 
 def test_an_unavailable_format_is_refused(tmp_path: Path) -> None:
     done = pulsar_meta_here("ls", "-o", "parquet", env=environment(tmp_path))
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"-o parquet: this command writes table, plain" in done.stderr
+    assert b"invalid -o parquet: choose table, plain" in done.stderr
 
 
 def test_every_environment_variable_is_in_the_help() -> None:

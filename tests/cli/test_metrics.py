@@ -103,7 +103,7 @@ def test_a_verdict_is_no_metric(damaged: str) -> None:
         pulsar_meta_here("check", "--store", damaged, "--before-upgrade", "4.0.7", "-o", "openmetrics")
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "choose another form" in done.stderr
+    assert "choose another format" in done.stderr
 
 
 def test_the_dashboard_lets_the_user_choose_the_data_source() -> None:

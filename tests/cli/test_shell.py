@@ -358,7 +358,7 @@ def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None
         ('[profiles.p]\nstor = "x"', "unknown key 'stor'"),
         ("\x00", "not a valid TOML"),
         ("x = " + "[" * 100_000, "not a valid TOML"),
-        ("#" * ((1 << 20) + 1), "more than 1048576 bytes"),
+        ("#" * ((1 << 20) + 1), "larger than 1048576 bytes"),
         ('[profiles.p]\nstore = ["zk://u:s3cret@h"]', "store: expected text in quotes, found a list"),
         ('default = "zk://u:s3cret@h"\n[profiles.p]', "found text"),
     ],

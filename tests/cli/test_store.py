@@ -321,7 +321,7 @@ def test_other_commands_draw_no_page(run: Run, capture_424: Path, tmp_path: Path
     for words in (["ls"], ["tree"], ["get", "topic", "orders"], ["check-readable", "--for-version", "4.0.7"]):
         code, out, err = run(*words, "-o", "html", "--output", str(file))
         assert (code, out) == (2, b"")
-        assert "-o html: this command writes table, plain, json" in err
+        assert "invalid -o html: choose table, plain, json" in err
     assert not file.exists()
 
 

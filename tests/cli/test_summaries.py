@@ -299,7 +299,7 @@ def test_get_shows_a_cursors_state_from_its_ledger(capture: Capture, tmp_path: P
     words = ["get", "cursor", "last-words", "reader", "--store", f"snapshot:{folder}/metadata.ndjson"]
     without = run(*words, "-o", "json")
     assert without.returncode == 0
-    assert "its state lies in ledger 375 and is not shown: give --entries URL" in without.stderr
+    assert "its state is in ledger 375 and is not shown; add --entries URL" in without.stderr
     assert not {"acked_ranges", "ledger_state"} & json.loads(without.stdout)["meaning"].keys()
     done = run(*words, "--entries", f"bookie-disk:{folder}/bookie0", "-o", "json")
     state = json.loads(done.stdout)["meaning"]["ledger_state"]
@@ -314,7 +314,7 @@ def test_get_shows_a_cursors_state_from_its_ledger(capture: Capture, tmp_path: P
     without_ledger = run(*words, "--entries", f"frames:{tmp_path / 'none'}")
     assert (
         without_ledger.returncode,
-        "ledger 375, of which no source has an entry" in without_ledger.stderr,
+        "ledger 375, but no source has entries of it" in without_ledger.stderr,
     ) == (3, True)
 
 
