@@ -1,7 +1,7 @@
 """Options that several commands share, declared once: stores, entries, topics, the engine.
 
 A command takes a dataclass of options as one parameter. On the command line each of its fields is an option
-(`flattened`, which `cli.app` applies to every command).
+(`expand_option_groups`, which `cli.app` applies to every command).
 """
 
 from __future__ import annotations
