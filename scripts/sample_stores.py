@@ -137,7 +137,7 @@ def repair_commands(
         ]
         repairs: list[tuple[str, ...]] = [("topic-record", topic.name), ("ledger-metadata", topic.name)]
         for cursor in topic.cursors[:1]:
-            damage.append(("put", f"{record}/{quote_plus(cursor)}", "--raw", "--file", "garbage"))
+            damage.append(("put", f"{record}/{quote_plus(cursor)}", "--raw", "--file", "garbage", *confirm))
             repairs.append(("cursor", topic.name, cursor))
         for words, repair in zip(damage, repairs, strict=True):
             yield Command((*words, *ALLOW, *copy, "--undo-file", undo), made=(undo,), masks=CREATED)

@@ -121,7 +121,7 @@ def test_the_commands_that_check_names_repair_the_store_and_can_be_undone(
     assert {shlex.split(command)[2] for command in commands} == VERBS
     for command, finding in commands.items():
         words = shlex.split(command)[1:]
-        if words[1] in ("missing-ledger", "cursor"):
+        if words[1] in ("missing-ledger", "cursor", "compaction"):
             words += ["--confirm", finding["topic"]]
         if words[1] == "cursor":
             # No entry records the position at which the cursor was.

@@ -363,7 +363,9 @@ def test_put_accepts_documents_of_decode(place: Place) -> None:
         "value": {"ledgerInfo": [{"ledgerId": 18, "timestamp": 0}]},
     }
     path.write_text(json.dumps(document))
-    done = place.json("put", "--yes", "topic", "orders", "--file", path)
+    words = ("put", "--yes", "topic", "orders", "--file", path)
+    assert b"at least 113 entries in 5 ledgers" in place.run(*words, code=2).stderr
+    done = place.json(*words, *CONFIRM)
     assert place.store.read(ORDERS).value == b"\x0a\x04\x08\x12\x20\x00"
     place.run("put", "--yes", "topic", "orders", "--file", path, code=5)
     place.run("undo", "--yes", done["undo_file"])
@@ -421,7 +423,7 @@ def test_an_unusual_field_order_is_kept_until_the_record_is_edited(place: Place)
     document = place.json("get", path)
     assert place.json("put", "--yes", path, stdin=json.dumps(document).encode())["rewritten"] == 0
     document["value"]["cursorsLedgerId"] = 2
-    done = place.run("put", "--yes", path, stdin=json.dumps(document).encode())
+    done = place.run("put", "--yes", *CONFIRM, path, stdin=json.dumps(document).encode())
     assert b"another order" in done.stderr
     assert place.store.read(path).value == bytes.fromhex("08024807")
 
@@ -443,7 +445,7 @@ def test_put_and_rm_check_versions_and_can_be_undone(place: Place) -> None:
     assert place.store.read("/new/value").value == b""
     place.run("undo", "--yes", done["undo_file"], code=1)
     place.run("rm", "--yes", "topic", "orders", code=7)
-    place.run("put", "--yes", "cursor", "orders", "batch-idx", "--version",
+    place.run("put", "--yes", *CONFIRM, "cursor", "orders", "batch-idx", "--version",
               str(place.store.read(f"{ORDERS}/batch-idx").version), stdin=b"\xff", code=7)  # fmt: skip
 
 

@@ -117,10 +117,13 @@ def repair_all(data: Path, scratch: Path) -> None:
             f"{PREFIX}garbage-closed",
         ),
         *(("compaction", name, *disk) for name in ("pointer-closed", "pointer-in-ledger")),
-        *(("compaction", name, "--drop", *disk) for name in ("compacted-closed", "compacted-in-ledger")),
-        *(("schema", name) for name in SCHEMAS),
+        *(
+            ("compaction", name, "--drop", "--confirm", f"{PREFIX}{name}", *disk)
+            for name in ("compacted-closed", "compacted-in-ledger")
+        ),
+        *(("schema", name, "--confirm", f"{PREFIX}{name}") for name in SCHEMAS),
         ("schema", TWICE, "--version", "0", "--schema", str(file)),
-        ("schema", TWICE),
+        ("schema", TWICE, "--confirm", f"{PREFIX}{TWICE}"),
         ("offload", "offload-begun", *disk),
         ("offload", "offload-lost", str(lost), *disk),
     ):

@@ -35,7 +35,7 @@ from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_sources import EntriesOnDemand
-from pulsar_meta.jobs.repair.losses import NOTHING, removal_losses
+from pulsar_meta.jobs.repair.losses import NOTHING, Losses, change_losses, removal_losses
 from pulsar_meta.jobs.rewrite.rules import current, put_document_rule, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run import rewrite_one
 from pulsar_meta.jobs.values.places import one_path_of, path_of, paths_of, places_below, places_listed
@@ -232,8 +232,13 @@ def put(
     raw: Annotated[
         bool, typer.Option("--raw", help="Bytes as they are, also where they look like JSON.")
     ] = False,
+    confirm: Confirm = None,
+    other_stores: OtherStores = None,
 ) -> None:
     """Write one value: the JSON of decode (with the version in it), or bytes with --version.
+
+    If the new value makes data unreachable, the command says how much and asks for the topic's full name
+    (--confirm): a ledger that leaves a list, entries that a cursor passes, acknowledgements, schema versions.
 
     Examples:
       pulsar-meta put topic public/default/orders --file orders.json
@@ -250,9 +255,22 @@ def put(
     if expected is None:
         raise UsageError("which version is it to replace? --version V, as read; --create for a new one")
     rule = put_rule(data, expected) if document is None else put_document_rule(document, expected)
-    with open_for_writing(shell, store, writing) as opened:
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_for_writing(shell, store, writing))
+        others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
         path = one_path_of(opened, where)
+        seen = current(opened, path)
+        new = rule(seen).new
+        losses = NOTHING if new is None else change_losses(opened, seen, new, others)
+        _confirm(shell, losses, confirm, writing)
         write(shell, opened, rewrite_one("put", opened, path, rule), writing)
+
+
+def _confirm(shell: Shell, losses: Losses, confirm: str | None, writing: WriteOptions) -> None:
+    """Print what becomes unreachable, and ask for its name."""
+    for text in losses.texts:
+        shell.warn(text)
+    confirm_losses(losses.confirm, confirm, writing)
 
 
 def rm(
@@ -280,9 +298,7 @@ def rm(
         path = one_path_of(opened, where)
         children = opened.children(path)
         losses = NOTHING if children else removal_losses(opened, current(opened, path), others)
-        for text in losses.texts:
-            shell.warn(text)
-        confirm_losses(losses.confirm, confirm, writing)
+        _confirm(shell, losses, confirm, writing)
         write(shell, opened, rewrite_one("rm", opened, path, remove_rule(version, children)), writing)
 
 

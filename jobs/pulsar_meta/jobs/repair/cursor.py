@@ -24,6 +24,7 @@ from pulsar_meta.jobs.check.ledger_facts import owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import index_ledgers
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
+from pulsar_meta.jobs.repair.losses import move_texts
 from pulsar_meta.jobs.repair.repair import Repair, becoming, packed
 from pulsar_meta.jobs.rewrite.decision import keep
 from pulsar_meta.jobs.rewrite.readable import Readers
@@ -89,7 +90,7 @@ def repair_cursor(
         return _healthy(seen, found, looked, unlooked)
     record, position = _new_record(topic, found, target)
     value = packed(seen, record.SerializeToString(), readers)
-    said, losses = _consequences(topic, found, record, position, target is not None)
+    said, losses = _consequences(topic, found, record, position, cursor, target is not None)
     return Repair(
         "cursor",
         (becoming(seen, value),),
@@ -246,7 +247,7 @@ def _position(topic: Topic, target: Target) -> Position:
 
 
 def _consequences(
-    topic: Topic, found: Diagnosis, new: ManagedCursorInfo, position: Position, asked: bool
+    topic: Topic, found: Diagnosis, new: ManagedCursorInfo, position: Position, cursor: str, asked: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what a new record means, and what may be lost by it."""
     acks = acks_of(new)
@@ -266,21 +267,17 @@ def _consequences(
         )
     if not asked:
         return tuple(said), ()
-    return _compared(topic, found, position, left.entries, said)
+    return _compared(topic, found, new, cursor, left.entries, said)
 
 
 def _compared(
-    topic: Topic, found: Diagnosis, position: Position, left: int, said: list[str]
+    topic: Topic, found: Diagnosis, new: ManagedCursorInfo, cursor: str, left: int, said: list[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which entries come again and which are skipped, beside the state as far as it is known."""
+    """Compare a new record with the known state: which entries it skips, which acknowledgements it loses."""
     before, state = found.mark_delete, found.state
     if before is None or state is None:
         every = backlog(topic.ledgers, Position(-1, -1), Acks()).entries - left
         unknown = f"the {every} entries before it count as read; whether they were is not known"
         return tuple(said), ((unknown,) if every else ())
-    acks = acks_of(state)
-    was = backlog(topic.ledgers, before, acks).entries
-    both = backlog(topic.ledgers, max(position, before), acks).entries
-    said.append(f"it stood at {before.ledger_id}:{before.entry_id}: {left - both} entries come again")
-    skipped = was - both
-    return tuple(said), ((f"{skipped} entries that it has not acknowledged are skipped",) if skipped else ())
+    said.append(f"it stood at {before.ledger_id}:{before.entry_id}")
+    return tuple(said), tuple(move_texts(topic.ledgers, topic.name, cursor, state, new))

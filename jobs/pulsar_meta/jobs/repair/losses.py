@@ -1,4 +1,4 @@
-"""What becomes unreachable when the record of a topic, cursor, schema or ledger is removed.
+"""What becomes unreachable when the record of a topic, cursor, schema or ledger is removed or replaced.
 
 Entries stay on the bookies at first. Without the record no broker reads them, and the bookies delete the
 entries of a ledger without metadata at their next garbage collection.
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.metadata.managed_place import managed_place
@@ -27,6 +27,7 @@ from pulsar_meta.codecs.names import (
     split_scalable_path,
 )
 from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.jobs.topics.backlog import Backlog, backlog, common_entries
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of, has_metadata
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters, OtherOwner, Tree
 from pulsar_meta.jobs.topics.owners import (
@@ -39,7 +40,8 @@ from pulsar_meta.jobs.topics.owners import (
     owners_of,
 )
 from pulsar_meta.jobs.topics.shadow import ShadowSources
-from pulsar_meta.jobs.topics.topic import Ledger, topic_of, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, Position, topic_of, with_bookkeeper
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
@@ -87,6 +89,124 @@ def removal_losses(store: Store, record: Versioned, others: Sequence[Store] = ()
     if place[1] is not None:
         return _of_cursor(seen, place[0], place[1])
     return NOTHING if _is_shadow(store, place[0], seen) else _of_topic(store, seen, place[0])
+
+
+def change_losses(store: Store, record: Versioned, value: bytes, others: Sequence[Store] = ()) -> Losses:
+    """Tell what becomes unreachable if a record gets another value.
+
+    These are entries of ledgers that leave a list or end earlier, schema versions, entries that a cursor has
+    not acknowledged and passes, and its acknowledgements. A ledger of another cluster (`others` as in
+    `removal_losses`) that enters a list counts too, because trimming it deletes the other cluster's data.
+    """
+    root, path = _split_root(record.path)
+    new = record._replace(path=path, value=value)
+    try:
+        texts = list(_change_texts(store, root, record._replace(path=path), new, others))
+    except DecodeError:
+        return removal_losses(store, record, others)
+    name = _changed_name(store, root, new, others) if texts else None
+    return Losses(tuple(texts), name)
+
+
+def _change_texts(
+    store: Store, root: str, seen: Versioned, new: Versioned, others: Sequence[Store]
+) -> Iterator[str]:
+    """Yield the losses of a change. Raises DecodeError if one of the two values can't be read."""
+    ledger_id = ledger_of_path(seen.path)
+    if ledger_id is not None:
+        yield from _shorter_ledger(ledger_id, seen, new)
+    elif seen.path.startswith(f"{SCHEMAS}/"):
+        gone = _versions(seen) - _versions(new)
+        if gone:
+            yield f"{_schema_topic(seen.path)}: {_versions_text(len(gone))} unreachable"
+    elif (place := managed_place(seen.path, new.value)) is not None:
+        if place[1] is None:
+            yield from _list_changes(store, root, place[0], seen, new, others)
+        elif seen.version != ABSENT:
+            yield from _cursor_changes(store, root, place[0], place[1], seen, new)
+
+
+def _changed_name(store: Store, root: str, new: Versioned, others: Sequence[Store]) -> str:
+    """Return the name that confirms a change: the topic's if one is known."""
+    ledger_id = ledger_of_path(new.path)
+    if ledger_id is not None:
+        return _of_ledger(store, root, ledger_id, new, others).confirm or f"ledger {ledger_id}"
+    if new.path.startswith(f"{SCHEMAS}/"):
+        return _schema_topic(new.path)
+    place = managed_place(new.path, new.value)
+    return new.path if place is None else str(place[0])
+
+
+def _shorter_ledger(ledger_id: int, seen: Versioned, new: Versioned) -> Iterator[str]:
+    if seen.version == ABSENT:
+        return
+    before, after = bookkeeper_ledger_of(ledger_id, seen), bookkeeper_ledger_of(ledger_id, new)
+    if (
+        after.last_entry is not None
+        and before.last_entry is not None
+        and after.last_entry < before.last_entry
+    ):
+        count = before.last_entry - after.last_entry
+        yield f"ledger {ledger_id}: its last {_count_text(count, 'entry', 'entries')} unreachable"
+
+
+def _list_changes(
+    store: Store, root: str, name: TopicName, seen: Versioned, new: Versioned, others: Sequence[Store]
+) -> Iterator[str]:
+    before = () if seen.version == ABSENT else topic_of(seen).ledgers
+    after = {ledger.ledger_id: ledger for ledger in topic_of(new).ledgers}
+    gone = [ledger for ledger in before if ledger.ledger_id not in after and ledger.entries != 0]
+    if gone:
+        yield f"{name}: {entries_text(gone)} in {_ledgers(len(gone))} become unreachable"
+    for ledger in before:
+        count = after[ledger.ledger_id].entries if ledger.ledger_id in after else None
+        if count is not None and ledger.entries is not None and count < ledger.entries:
+            text = _count_text(ledger.entries - count, "entry", "entries")
+            yield f"{name}: ledger {ledger.ledger_id} ends earlier: its last {text} unreachable"
+    added = after.keys() - {ledger.ledger_id for ledger in before}
+    theirs = OtherClusters(store, others).owners(added) if added and not root else {}
+    for ledger_id, owners in theirs.items():
+        yield f"{name}: ledger {ledger_id} belongs to another cluster, {owners[0]}: trimming deletes its data"
+
+
+def _cursor_changes(
+    store: Store, root: str, name: TopicName, cursor: str, seen: Versioned, new: Versioned
+) -> Iterator[str]:
+    """Yield what a cursor passes and forgets. Its state in a ledger is not read."""
+    info, after = decode_cursor(seen.value), decode_cursor(new.value)
+    if STATE_IN_RECORD != info.cursorsLedgerId != after.cursorsLedgerId:
+        yield f"{name}: the subscription {cursor!r} loses its state in ledger {info.cursorsLedgerId}"
+        return
+    with suppress(NotFoundError, DecodeError):
+        listed = topic_of(store.read(f"{root}{name.path}")).ledgers
+        ledgers = list(with_bookkeeper(store if has_metadata(store) else None, listed, lambda error: None))
+        yield from move_texts(ledgers, str(name), cursor, info, after)
+
+
+def move_texts(
+    ledgers: Sequence[Ledger],
+    topic: str,
+    cursor: str,
+    before: ManagedCursorInfo | PositionInfo,
+    after: ManagedCursorInfo | PositionInfo,
+) -> Iterator[str]:
+    """Yield how many unacknowledged entries a cursor passes, and how many acknowledgements it loses."""
+    old, new = _backlog(ledgers, before), _backlog(ledgers, after)
+    both = common_entries(old, new)
+    if old.entries > both:
+        text = _count_text(old.entries - both, "entry", "entries", verb=("is", "are"))
+        yield f"{topic}: {text} skipped that the subscription {cursor!r} has not acknowledged"
+    if new.entries > both:
+        text = _count_text(new.entries - both, "acknowledgement", "acknowledgements", verb=("is", "are"))
+        yield f"{topic}: {text} lost, and the subscription {cursor!r} gets these entries again"
+
+
+def _backlog(ledgers: Sequence[Ledger], state: ManagedCursorInfo | PositionInfo) -> Backlog:
+    if isinstance(state, ManagedCursorInfo):
+        position = Position(state.markDeleteLedgerId, state.markDeleteEntryId)
+    else:
+        position = Position(state.ledgerId, state.entryId)
+    return backlog(ledgers, position, acks_of(state))
 
 
 def entries_text(ledgers: Iterable[Ledger]) -> str:
@@ -155,13 +275,20 @@ def _of_schema(seen: Versioned) -> Losses:
     if not seen.value:
         return NOTHING
     try:
-        locator = parse_message(SchemaLocator, seen.value)
+        count = len(_versions(seen))
     except DecodeError:
         return Losses((f"{name}: all versions of its schema are lost; the record can't be read",), name)
-    count = len({entry.version for entry in (*locator.index, locator.info)})
-    versions = "1 version of its schema becomes" if count == 1 else f"{count} versions of its schema become"
-    text = f"{name}: {versions} unreachable"
+    text = f"{name}: {_versions_text(count)} unreachable"
     return Losses((f"{text}; messages can't be decoded by them any more",), name)
+
+
+def _versions(record: Versioned) -> set[int]:
+    locator = parse_message(SchemaLocator, record.value) if record.value else SchemaLocator()
+    return {entry.version for entry in locator.index} | ({locator.info.version} if record.value else set())
+
+
+def _versions_text(count: int) -> str:
+    return _count_text(count, "version of its schema", "versions of its schema")
 
 
 def _schema_topic(path: str) -> str:
@@ -252,3 +379,8 @@ def _name(owner: Owner) -> str:
 
 def _ledgers(count: int) -> str:
     return f"{count} ledger{'' if count == 1 else 's'}"
+
+
+def _count_text(count: int, singular: str, plural: str, verb: tuple[str, str] = ("becomes", "become")) -> str:
+    """Return a count with its noun and verb: "1 entry becomes", "2 entries become"."""
+    return f"1 {singular} {verb[0]}" if count == 1 else f"{count} {plural} {verb[1]}"

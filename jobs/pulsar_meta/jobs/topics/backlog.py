@@ -69,6 +69,18 @@ def backlog(ledgers: Sequence[Ledger], after: Position, acks: Acks) -> Backlog:
     return Backlog(tuple(runs), tuple(acked), open_ledger)
 
 
+def common_entries(first: Backlog, second: Backlog) -> int:
+    """Count the entries that are in both backlogs."""
+    runs, others, count = sorted(first.runs), sorted(second.runs), 0
+    while runs and others:
+        run, other = runs[-1], others[-1]
+        if run.ledger_id == other.ledger_id:
+            count += max(0, min(run.last, other.last) - max(run.first, other.first) + 1)
+        # The run that begins later can't meet any of those that are left.
+        (runs if run[:2] >= other[:2] else others).pop()
+    return count
+
+
 def _by_ledger(ledgers: Iterable[Ledger], acks: Acks) -> dict[int, list[tuple[int, int]]]:
     """Return the acknowledged entries by ledger, ranges over several ledgers split as brokers do."""
     held = {ledger_id: list(ranges) for ledger_id, ranges in acks.entries.items()}
