@@ -199,7 +199,7 @@ def test_segments_and_shadow_topics_are_read(capture: Capture) -> None:
         assert len(cluster.seek(name, time=10**12)) == 1
     shadows = capture("pulsar-4.2.4-shadows")
     with api.Cluster(f"snapshot:{shadows / 'metadata.ndjson'}", bookie_urls(shadows)) as cluster:
-        with pytest.warns(api.Incomplete, match="no record of its source"):
+        with pytest.warns(api.Incomplete, match=r"its source .* does not exist"):
             names = [topic.name for topic in cluster.topics() if topic.shadow_of is not None]
         shadow = cluster.topic(next(name for name in names if "deleted" not in name))
         assert shadow.ledgers == cluster.topic(str(shadow.shadow_of)).ledgers

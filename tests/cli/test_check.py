@@ -141,7 +141,7 @@ def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
     ("arguments", "code", "text"),
     [
         (["nothere"], 3, "no topic persistent://public/default/nothere"),
-        (["other/here"], 3, "nothing named other/here"),
+        (["other/here"], 3, "nothing matches other/here"),
         (["plain", "--engine", "spark"], 2, "--engine spark checks a whole store: remove the topics"),
         (["--only", "nonsense"], 2, "'nonsense' is not a code or a group"),
         (["--min-age", "soon"], 2, "a duration is seconds"),

@@ -170,7 +170,7 @@ def test_a_cursor_with_unknown_state_is_skipped_and_named(three: Place) -> None:
         "convert-cursor", "marks", "--cursor", "longs", "--to", "ranges", "--yes", code=1
     )
     assert (
-        "names ledger 260, which BookKeeper does not know: back to the record's position"
+        "ledger 260, for which BookKeeper has no metadata, so the cursor goes back to the record's position"
         in without_ledger.stderr
     )
     assert three.store.read(LONGS).value == before[LONGS]
@@ -188,8 +188,8 @@ def test_loaded_topics_are_refused(three: Place) -> None:
     ("words", "code", "message"),
     [
         (["marks", "--to", "bitset", "--yes"], 2, "a record has no bit sets, only brokers write them"),
-        (["--to", "ranges", "--yes"], 2, "which topics?"),
-        (["marks", "--all", "--to", "ranges", "--yes"], 2, "which topics?"),
+        (["--to", "ranges", "--yes"], 2, "no topics given"),
+        (["marks", "--all", "--to", "ranges", "--yes"], 2, "no topics given"),
         (["marsk", "--to", "ranges", "--yes"], 3, "did you mean persistent://public/default/marks?"),
         (["marks", "--cursor", "logns", "--to", "ranges", "--yes"], 3, "did you mean longs?"),
         (["marks", "--to", "ranges"], 2, "refusing to write: stdin is not a terminal; add --yes"),

@@ -241,7 +241,7 @@ def test_misuse_is_a_one_line_error(folder: Path, tmp_path: Path) -> None:
         (["plain", "--where", "a=b"], to, 2, b"made otherwise: where was null"),
         (["7"], tmp_path / "new", 2, b"not ledgers"),
         (["nowhere"], tmp_path / "new", 3, b"nowhere"),
-        ([], tmp_path / "new", 2, b"which topics"),
+        ([], tmp_path / "new", 2, b"no topics given"),
         (["plain"], tmp_path, 2, b"not empty, and no export"),
         (["plain"], folder / "metadata.ndjson", 2, b"no directory"),
         (["plain", "--time", "5..3"], tmp_path / "new", 2, b"for seconds"),

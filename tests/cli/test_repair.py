@@ -101,13 +101,13 @@ def test_rm_of_a_listed_ledger_needs_confirm(store: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("missing-ledger", "plain", "x"), 2, "a ledger id is"),
+        (("missing-ledger", "plain", "x"), 2, "invalid ledger id"),
         (("missing-ledger", "plain", "25", "--only", "3-"), 2, "--only 3-"),
         (("missing-ledger", "plain", "25", "--only", "1", "--only-absent"), 2, "give one of them"),
         (("missing-ledger", "plain", "25", "--only-absent"), 2, "which entries?"),
         (("missing-ledger", "no-such", "25"), 3, "no topic"),
         (("count", "plain", "999"), 3, "does not list ledger 999"),
-        (("count", "plain", "x"), 2, "a ledger id is"),
+        (("count", "plain", "x"), 2, "invalid ledger id"),
         (("topic-record", "no-such"), 3, "no ledger says that it is of"),
         (("ledger-metadata", "99999"), 3, "names ledger 99999"),
         (("ledger-metadata", "no-such"), 3, "no topic"),

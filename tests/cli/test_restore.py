@@ -16,7 +16,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError
 from pulsar_meta.codecs.names import TopicName, ledger_path
-from pulsar_meta.jobs.restore.topics import Belongings
+from pulsar_meta.jobs.restore.topics import TopicValues
 from pulsar_meta.jobs.rewrite.guards import MIGRATION
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.values.places import copied
@@ -298,7 +298,7 @@ def test_a_deleted_topic_is_restored(database: str, run: Run, tmp_path: Path) ->
     before = values_of(target)
     topic = TopicName.parse("compacted")
     with open_store(target, read_only=False) as store:
-        deleted = list(Belongings(store, chosen_topics(store, [str(topic)])).values())
+        deleted = list(TopicValues(store, chosen_topics(store, [str(topic)])).values())
         for value in sorted(deleted, key=lambda value: value.path, reverse=True):
             store.delete(value.path, value.version)
     entries = f"bookie-disk:{Path(database.partition(':')[2]).parent / 'bookie0'}"
@@ -329,13 +329,13 @@ def test_the_topics_are_read_once_per_run(
 ) -> None:
     """A run uses the values that were read for its count, so disks and cursor ledgers are not read twice."""
     walks = []
-    original = Belongings.values
+    original = TopicValues.values
 
-    def counted(self: Belongings) -> Iterator[Versioned]:
+    def counted(self: TopicValues) -> Iterator[Versioned]:
         walks.append(self)
         return original(self)
 
-    monkeypatch.setattr(Belongings, "values", counted)
+    monkeypatch.setattr(TopicValues, "values", counted)
     target = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""})
     words = ["--store", target, "--allow-unreadable", "--stdin", "-o", "ndjson"]
     for more, parts in (["--dry-run"], 1), (["--yes"], 2):

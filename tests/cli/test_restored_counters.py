@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
-from pulsar_meta.jobs.restore.survey import named_ids, survey_source, survey_target
-from pulsar_meta.jobs.restore.values import floors_of, restore_values
+from pulsar_meta.jobs.restore.survey import ledgers_in, survey_source, survey_target
+from pulsar_meta.jobs.restore.values import counter_minimums, restore_values
 from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, run
 from pulsar_meta.jobs.values.places import IDGEN
@@ -34,7 +34,7 @@ def topic(name: str, ledger_id: int) -> tuple[str, bytes]:
 def highest_named(store: Store) -> int:
     """Return the highest ledger id that is named in a store, or -1."""
     values = [value for place in (LEDGERS, MANAGED_LEDGERS) for value in store.scan(place)]
-    return max((ledger_id for value in values for ledger_id in named_ids(value)), default=-1)
+    return max((ledger_id for value in values for ledger_id in ledgers_in(value)), default=-1)
 
 
 def many(file: Path) -> str:
@@ -82,7 +82,7 @@ def test_the_counter_is_written_before_the_values(etcd_server: EtcdServer, tmp_p
         with open_store(f"dir:{tmp_path}", read_only=False) as source:
             source.put(first, topic("x", ahead + 40)[1], ABSENT)
             surveys = [survey_source(source, _fail), survey_target(target, _fail)]
-            floors = floors_of(source, target, surveys)
+            floors = counter_minimums(source, target, surveys)
             source.put(later, topic("x", ahead + 90)[1], ABSENT)
             rewrite = restore_values(lambda: _in_turn(source, first, later), floors, overwrite=False)
             terms = Terms(Overrides(loaded=True), undo_file=tmp_path.with_name("undo"))

@@ -295,7 +295,7 @@ def test_transactions_can_be_combined_with_where(run: Run) -> None:
 def test_ambiguous_names_are_explained_or_refused(run: Run) -> None:
     old = run("properties", "persistent://public/default/moved")
     assert old.returncode == 0
-    assert "but the sealed old part of topic://public/default/moved, which has 3 segments more" in old.stderr
+    assert "only the sealed old part of topic://public/default/moved, which has 3 more segments" in old.stderr
     assert "sealed" not in run("properties", "moved").stderr
     for command in (["properties"], ["dump-entries"], ["ls", "topic"], ["get", "topic"], ["check-index"]):
         done = run(*command, "both")

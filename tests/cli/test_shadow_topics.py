@@ -69,7 +69,7 @@ def test_a_shadow_without_source_is_read_from_its_snapshot(run: Run, command: st
     done = run(command, "of-deleted", "-o", "json")
     error, summary = map(json.loads, done.stderr.splitlines())
     assert (done.returncode, error["error"], error["source"]) == (3, "not-found", DELETED)
-    assert f"no record of its source {DEFAULT}/deleted" in error["message"]
+    assert f"its source {DEFAULT}/deleted does not exist" in error["message"]
     assert list(summary["not_checked"]) == [DELETED]
     assert summary["checked"]["entries"] > 0
 
@@ -92,7 +92,10 @@ def test_properties_are_those_of_the_source(run: Run) -> None:
     assert "shadow of" in table.lower()
     assert f"{DEFAULT}/source" in table
     without_source = run("properties", "of-deleted")
-    assert (without_source.returncode, "only the ledgers in its own record" in without_source.stderr) == (
+    assert (
+        without_source.returncode,
+        "only the ledgers in the shadow topic's own record" in without_source.stderr,
+    ) == (
         3,
         True,
     )

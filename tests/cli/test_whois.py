@@ -123,8 +123,8 @@ def test_subscriptions_of_unknown_state_are_named(capture: Capture) -> None:
     ("arguments", "code", "message"),
     [
         (["999999"], 3, "no ledger 999999: nobody names it, and it is nowhere"),
-        (["x"], 2, "a ledger id is 0 to"),
-        ([str(2**63)], 2, "a ledger id is 0 to"),
+        (["x"], 2, "expected a number from 0 to"),
+        ([str(2**63)], 2, "expected a number from 0 to"),
     ],
 )
 def test_missing_ledgers_and_wrong_ids_are_refused(

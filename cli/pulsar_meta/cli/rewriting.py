@@ -36,7 +36,7 @@ from pulsar_meta.jobs.rewrite.plan import named_lines, plan_header
 from pulsar_meta.jobs.rewrite.rules import UNKNOWN_FIELDS
 from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
-from pulsar_meta.jobs.topics.once import Once
+from pulsar_meta.jobs.topics.once import Dedup
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK
@@ -276,7 +276,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
 def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("refusing to write: stdin is not a terminal; add --yes (preview with --dry-run)")
-    printed = Once()
+    printed = Dedup()
 
     def warn(text: str) -> None:
         if printed.is_new(text):

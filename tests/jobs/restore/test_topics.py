@@ -11,7 +11,7 @@ import pytest
 from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.restore.topics import Belongings
+from pulsar_meta.jobs.restore.topics import TopicValues
 from pulsar_meta.jobs.restore.values import Remains
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
@@ -28,8 +28,8 @@ def store(capture: Callable[[str], Path]) -> Iterator[Store]:
 
 def belongings(
     store: Store, name: str, *, policies: bool = False, remains: Remains | None = None
-) -> Belongings:
-    return Belongings(store, chosen_topics(store, [name]), policies, None, remains)
+) -> TopicValues:
+    return TopicValues(store, chosen_topics(store, [name]), policies, None, remains)
 
 
 def created_for(record: Versioned) -> str:

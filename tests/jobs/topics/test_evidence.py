@@ -120,7 +120,7 @@ def test_a_copied_record_is_no_evidence(capture: Capture) -> None:
         assert not case.allows_repair
         says = [piece.says for piece in case.contradicts]
         assert "no bookie has an entry of it" in says
-        assert any(f"copy of that of ledger {topic.ids[0]}" in text for text in says)
+        assert any(f"identical to that of ledger {topic.ids[0]}" in text for text in says)
 
 
 def test_one_witness_allows_no_repair_and_names_the_next_step() -> None:

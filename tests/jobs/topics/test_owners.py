@@ -87,7 +87,7 @@ def test_the_pointer_of_a_compaction_cursor_may_be_in_its_ledger() -> None:
         return [(owner.ledger_id, owner.role, owner.certain) for owner in found_owners]
 
     assert owners_found() == [(5, "cursor", True), (7, "compacted", False)]
-    assert unseen == [f"{COMPACTED}: its state lies in ledger 5, of which no source has an entry"]
+    assert unseen == [f"{COMPACTED}: its state is in ledger 5, of which no source has an entry"]
     state = PositionInfo(ledgerId=1, entryId=9)
     state.properties.add(name=COMPACTED_LEDGER, value=8)
     source.put(5, 0, state.SerializeToString())

@@ -127,7 +127,7 @@ def test_a_short_name_of_two_topics_is_refused(store: Store) -> None:
 def test_an_old_part_is_reported_with_its_topic(store: Store) -> None:
     moved = old_part(store, "persistent://public/default/moved")
     assert moved is not None
-    assert "topic://public/default/moved, which has 3 segments more" in moved
+    assert "topic://public/default/moved, which has 3 more segments" in moved
     for name in ("persistent://public/default/parted", "persistent://public/default/parted-partition-1"):
         assert "topic://public/default/parted" in str(old_part(store, name))
     for name in (
@@ -171,7 +171,7 @@ def test_a_corrupt_record_is_reported_or_raised() -> None:
     assert [error.source for error in faults] == ["/topics/public/default/t"]
     with pytest.raises(DecodeError):
         names(store, "t")
-    assert "is not known" in str(old_part(store, "persistent://public/default/t"))
+    assert "cannot find out whether" in str(old_part(store, "persistent://public/default/t"))
 
 
 Damage = Callable[[ScalableTopic], ScalableTopic]
@@ -261,5 +261,5 @@ def test_managed_ledgers_are_compared_with_the_segments(store: Store) -> None:
         ("no-managed-ledger", str(active)),
         ("no-managed-ledger", str(old)),
     }
-    assert "can read what it held" in new_faults["no-managed-ledger", str(old)]
-    assert "can publish to it" in new_faults["no-managed-ledger", str(active)]
+    assert "its messages can't be read" in new_faults["no-managed-ledger", str(old)]
+    assert "publishing to it fails" in new_faults["no-managed-ledger", str(active)]

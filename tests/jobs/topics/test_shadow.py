@@ -101,11 +101,11 @@ def test_a_shadow_follows_one_source_and_keeps_its_own_properties() -> None:
 @pytest.mark.parametrize(
     ("source", "error", "says"),
     [
-        ("gone", NotFoundError, "no record of its source persistent://public/default/gone"),
+        ("gone", NotFoundError, "its source persistent://public/default/gone does not exist"),
         ("shadow", DecodeError, "the topic itself"),
         ("persistent://public/default/shadow", DecodeError, "the topic itself"),
-        ("a//b", DecodeError, "no topic"),
-        ("", DecodeError, "no topic"),
+        ("a//b", DecodeError, "invalid name"),
+        ("", DecodeError, "invalid name"),
         ("broken", DecodeError, "broken"),
     ],
 )

@@ -36,6 +36,7 @@ from pulsar_meta.jobs.export.run import (
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.seek.questions import parse_index
+from pulsar_meta.jobs.topics.scope import WHICH_TOPICS
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -154,7 +155,7 @@ def export(
     form, (since, until) = _form(shell), limits.times
     options = limits.options()
     if bool(names) == everything:
-        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+        raise UsageError(WHICH_TOPICS)
     wanted = Wanted(options.from_index, since, until, limits.compacted, limits.readable)
     job = ExportJob(str(to.absolute()), form, options, limits.compacted)
     run, urls = _Run(Faults(shell), Coverage(), engine, jobs, job, wanted), shell.entries_urls(entries)

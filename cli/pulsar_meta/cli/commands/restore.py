@@ -20,8 +20,8 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.restore.survey import Survey, survey_source, survey_target
-from pulsar_meta.jobs.restore.topics import Belongings
-from pulsar_meta.jobs.restore.values import Remains, State, floors_of, missing_bucket, restore_values
+from pulsar_meta.jobs.restore.topics import TopicValues
+from pulsar_meta.jobs.restore.values import Remains, State, counter_minimums, missing_bucket, restore_values
 from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.places import IDGEN, copied, registries
 from pulsar_meta.jobs.values.remembered import Remembered
@@ -104,12 +104,12 @@ def restore(
         disks, logged = _disks(shell, entries, target, stack), set[int]()
         if disks is not None:
             surveys.append(Survey())
-            logged = surveys[-1].take_entries(disks, faults.report)
+            logged = surveys[-1].add_disks(disks, faults.report)
         if where.is_given:
             remains = None if disks is None else Remains(disks, logged, choice.also_unindexed)
             check_named(values, where.scope())
             topics = where.values(values, "ledger")
-            chosen = Belongings(values, topics, choice.with_policies, disks, remains)
+            chosen = TopicValues(values, topics, choice.with_policies, disks, remains)
             held = stack.enter_context(Remembered())
             _gather(shell, chosen, held)
         else:
@@ -123,7 +123,7 @@ def restore(
             more = registries(target) if found.bookkeeper else []
             return chain(copied(values), missing_bucket(surveys), more)
 
-        rewrite = restore_values(wanted, floors_of(values, target, surveys), overwrite=overwrite)
+        rewrite = restore_values(wanted, counter_minimums(values, target, surveys), overwrite=overwrite)
         with faults.note_exit():
             write(shell, target, rewrite, writing, bulk)
         faults.finish(disks)
@@ -168,7 +168,7 @@ def _account(shell: Shell, source: Store, found: Survey, disks: EntrySource | No
     shell.summary({"values": found.values}, left_out)
 
 
-def _gather(shell: Shell, chosen: Belongings, held: Remembered) -> None:
+def _gather(shell: Shell, chosen: TopicValues, held: Remembered) -> None:
     """Keep what belongs to the topics for the plan and the writes; say what it is, and what of it is gone.
 
     NotFoundError for no topic at all.

@@ -27,7 +27,7 @@ from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, histor
 from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, SubscriptionReader
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.topics.scope import Scope, check_selected, each_once, is_namespace, select
+from pulsar_meta.jobs.topics.scope import WHICH_TOPICS, Scope, check_selected, each_once, is_namespace, select
 from pulsar_meta.jobs.topics.topic import named
 from pulsar_meta.jobs.transactions.pending_acks import PendingAcks, pending_acks
 from pulsar_meta.stores.base import Store, Versioned
@@ -229,7 +229,7 @@ def convert_cursor(
         raise UsageError(NO_BITS)
     scopes = [_scope(name, cursor) for name in names or []] or [Scope(cursors=tuple(cursor or ()))]
     if everything == bool(names):
-        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+        raise UsageError(WHICH_TOPICS)
     urls = list(entries or shell.settings.entries)
     with ExitStack() as stack:
         opened = stack.enter_context(open_for_writing(shell, store, writing))

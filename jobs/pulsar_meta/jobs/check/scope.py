@@ -83,7 +83,7 @@ def ensure_not_empty(store: Store, scope: CheckScope, count: int) -> None:
     if scope.named:
         raise missing(store, scope.named[0].path)
     name = next(iter((*scope.scopes[0].namespaces, *scope.scopes[0].topics)))
-    raise NotFoundError(f"nothing named {name}", source=store.url)
+    raise NotFoundError(f"nothing matches {name}", source=store.url)
 
 
 def _of_topics(store: Store, name: str) -> Scope:

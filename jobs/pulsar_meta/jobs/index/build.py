@@ -21,7 +21,7 @@ from pulsar_meta.jobs.index.properties import message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, skip
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.readings import State, read_one
-from pulsar_meta.jobs.topics.once import Once
+from pulsar_meta.jobs.topics.once import Dedup
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned
@@ -69,7 +69,7 @@ class IndexBuild:
     unchecked: Counter[str] = field(default_factory=Counter)
     last_ledgers: set[int] = field(default_factory=set)
     shadows: set[str] = field(default_factory=set)
-    _looked_at: Once = field(default_factory=Once)
+    _looked_at: Dedup = field(default_factory=Dedup)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
     def rewrite(self, topics: Callable[[], Iterable[Versioned]]) -> Rewrite:

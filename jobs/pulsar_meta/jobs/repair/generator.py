@@ -37,7 +37,7 @@ from pulsar_meta.jobs.check.topic_view import has_entry
 from pulsar_meta.jobs.entries.entry_sources import in_tiered_storage, on_bookies
 from pulsar_meta.jobs.repair.repair import Repair, becoming, own_record, packed, undecided
 from pulsar_meta.jobs.restore.survey import Survey, survey_target
-from pulsar_meta.jobs.restore.values import floors_of, missing_bucket
+from pulsar_meta.jobs.restore.values import counter_minimums, missing_bucket
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
@@ -63,11 +63,11 @@ def repair_generator(
     surveys = [survey_target(store, report)]
     if source is not None:
         surveys.append(Survey())
-        surveys[-1].take_entries(source, report)
+        surveys[-1].add_disks(source, report)
     if at_least is not None:
         surveys.append(_asked(at_least))
     now = read_counters(store, {bucket for survey in surveys for bucket in survey.buckets})
-    floors = floors_of(store, store, surveys)
+    floors = counter_minimums(store, store, surveys)
     values = [becoming(current(store, one.path), one.value) for one in missing_bucket(surveys)]
     highest = max((high for survey in surveys for high in survey.ids.highest.items()), default=(0, -1))
     shown = ", ".join(f"{path} at {number}" for path, number in now.items() if path.startswith("/ledgers/"))

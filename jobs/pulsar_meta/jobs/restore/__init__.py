@@ -1,6 +1,5 @@
-"""Values of one store brought into another.
+"""Restore the values of one store into another.
 
-`survey` looks at both before anything is written, `floors` says how far the counters have to go, `values`
-what is to become of each value. `topics` chooses what belongs to a topic, `remains` says what of its
-ledgers is still on the disks.
+`survey` scans both stores before anything is written. `values` decides what happens to each value, and how
+far the target's counters must be raised. `topics` selects the values that belong to topics.
 """

@@ -1,4 +1,4 @@
-"""What belongs to a topic: its records, those of its cursors, and BookKeeper's of every ledger they name."""
+"""Select the values of topics: records, cursors, schemas, and BookKeeper metadata of their ledgers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LOCAL_POLICIES = "/admin/local-policies"
 
 
 @dataclass(slots=True)
-class Belongings:
-    """The values of `store` that belong to topics, each once, a ledger's record before what names it.
+class TopicValues:
+    """The values of `store` that belong to topics, each once. Ledgers precede the records that refer to them.
 
-    `topics` are the records of topics. `entries` knows the state of cursors that lies in ledgers; with
-    `remains`, ledgers of which nothing is left stay out, and out of the topic's record. Once `values` were
-    taken, `counts` says how many topics, cursors, ledgers and schemas there were, `missing` how many ledgers
-    BookKeeper's metadata does not have.
+    `topics` are the records of topics. `entries` is used to read the state of cursors. With `remains`,
+    ledgers of which nothing is left are left out, also from the topics' records. After `values` was consumed,
+    `counts` has the numbers of topics, cursors, ledgers and schemas, and `missing` the number of ledgers
+    without metadata.
     """
 
     store: Store
@@ -41,7 +41,7 @@ class Belongings:
     _given: set[str] = field(default_factory=set)
 
     def values(self) -> Iterator[Versioned]:
-        """Yield them, once. NotFoundError for a topic that is not there; DecodeError for a broken record."""
+        """Yield the values; call it once. Raises NotFoundError if a topic is missing, and DecodeError."""
         for record in self.topics:
             if record.version == ABSENT:
                 raise NotFoundError(f"nothing at {record.path}", source=self.store.url)
@@ -56,19 +56,19 @@ class Belongings:
         yield from self._with_ledgers([topic.path], "topics")
         yield from self._with_ledgers(cursors, "cursors")
         for cursor in cursors.values():
-            # What its subscription acknowledged in transactions.
+            # The messages that the subscription acknowledged in transactions.
             for log in pending_logs(topic, cursor):
                 yield from self._with_ledgers([log.path], "topics")
                 yield from self._with_ledgers(self._cursors(log), "cursors")
 
     def _cursors(self, topic: TopicName) -> dict[str, str]:
-        """Return the subscriptions of a topic by the paths of their records."""
+        """Map the paths of a topic's cursor records to subscription names."""
         paths = (f"{topic.path}/{name}" for name in self.store.children(topic.path))
         places = ((path, split_managed_ledger_path(path)) for path in paths)
         return {path: place[1] for path, place in places if place is not None and place[1] is not None}
 
     def _above(self, topic: TopicName) -> list[str]:
-        """Return where that lies which several topics share: policies, the number of partitions, segments."""
+        """The paths of values that several topics share: policies, numbers of partitions, scalable topics."""
         of = topic.partitioned or topic
         paths = [of.partitioned_path]
         if topic.domain == "segment":
@@ -79,19 +79,19 @@ class Belongings:
 
     def _once(self, paths: Iterable[str]) -> Iterator[Versioned]:
         for path in paths:
-            held = None if path in self._given else self._read(path)
+            stored = None if path in self._given else self._read(path)
             self._given.add(path)
-            if held is not None:
-                yield held
+            if stored is not None:
+                yield stored
 
-    def _with_ledgers(self, paths: Iterable[str], what: str) -> Iterator[Versioned]:
-        for held in self._once(paths):
-            self.counts[what] += 1
-            yield from self._with_its_ledgers(held)
+    def _with_ledgers(self, paths: Iterable[str], kind: str) -> Iterator[Versioned]:
+        for stored in self._once(paths):
+            self.counts[kind] += 1
+            yield from self._with_its_ledgers(stored)
 
-    def _with_its_ledgers(self, held: Versioned) -> Iterator[Versioned]:
-        """Yield BookKeeper's records of the ledgers that a value names, then the value."""
-        named = {owner.ledger_id for owner in named_by(held, self.entries, lambda path, why: None)}
+    def _with_its_ledgers(self, stored: Versioned) -> Iterator[Versioned]:
+        """Yield the BookKeeper metadata of the ledgers that a value refers to, then the value."""
+        named = {owner.ledger_id for owner in named_by(stored, self.entries, lambda path, why: None)}
         records = {ledger_id: self._read(ledger_path(ledger_id)) for ledger_id in sorted(named)}
         self.counts["ledgers"] += len(records)
         left_out = set[int]() if self.remains is None else self.remains.left_out(records.items())
@@ -100,7 +100,7 @@ class Belongings:
                 self.missing += 1
             elif ledger_id not in left_out:
                 yield record
-        yield _without(held, left_out) if left_out else held
+        yield _without(stored, left_out) if left_out else stored
 
     def _read(self, path: str) -> Versioned | None:
         try:
@@ -109,16 +109,16 @@ class Belongings:
             return None
 
 
-def _without(held: Versioned, ledgers: set[int]) -> Versioned:
-    """Return the record of a topic without some of its ledgers, in its codec; other values as they are."""
-    if TopicName.from_path(held.path) is None:
-        return held
-    envelope = open_envelope(held.value)
-    info = parse_message(ManagedLedgerInfo, held.value if envelope is None else envelope.payload)
+def _without(stored: Versioned, ledgers: set[int]) -> Versioned:
+    """Remove ledgers from a topic's record, keeping its codec. Other values are not changed."""
+    if TopicName.from_path(stored.path) is None:
+        return stored
+    envelope = open_envelope(stored.value)
+    info = parse_message(ManagedLedgerInfo, stored.value if envelope is None else envelope.payload)
     kept = [ledger for ledger in info.ledgerInfo if ledger.ledgerId not in ledgers]
     del info.ledgerInfo[:]
     info.ledgerInfo.extend(kept)
     data = info.SerializeToString()
     if envelope is not None:
         data = wrap_envelope(data, envelope.codec, unknown=envelope.unknown)
-    return held._replace(value=data)
+    return stored._replace(value=data)

@@ -1,10 +1,8 @@
-"""Decide what happens to each value of a restore, and how far the target's counters must be moved.
+"""Decide what happens to each value of a restore, and how far the target's counters must be raised.
 
-A ledger id that was given out before must not be reused, because its entries may still be on a disk and would
-be
-overwritten. So the next id is above the source's counter, every ledger that either store names, and every
-ledger with
-bytes on the given disks.
+A ledger id must never be assigned twice, because entries of the first ledger may still be on a disk and would
+be overwritten. So the next id is above the source's counter, above every ledger in either store, and above
+every ledger with bytes on the given disks.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.restore.survey import LedgerIds, Survey, named_ids
+from pulsar_meta.jobs.restore.survey import LedgerIds, Survey, ledgers_in
 from pulsar_meta.jobs.rewrite.apply import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Change, Decided, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.run import Rewrite
@@ -27,12 +25,12 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned, is_immutable
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
-    """Which number has to come next at least, by the path of the counter.
+class CounterMinimums:
+    """The minimum next number of each counter, by the counter's path.
 
-    `counters`: as far as the stores were surveyed, and only where the target is not as far yet. `bucket` is
-    the one in which a generator counts, 0 where ids are short; `reached` is how far the target's counters are
-    at least once `counters` were moved; `moving`: the source may get ledgers meanwhile.
+    `counters` are the minimums from the surveys that exceed the target's counters. `bucket` is the bucket of
+    the next ledger id, 0 for short ids. `reached` are the target's counters after `counters` were applied.
+    `moving` is True if ledgers may be created in the source during the restore.
     """
 
     counters: dict[str, int] = field(default_factory=dict)
@@ -41,29 +39,29 @@ class Floors:
     moving: bool = False
 
     def further(self, changes: Sequence[Change]) -> dict[str, int]:
-        """Return what changes ask for beyond that."""
+        """The higher minimums that follow from the ledgers in `changes`."""
         if not self.moving:
             return {}
         ids = LedgerIds()
         for change in changes:
-            # A broken record is only written where somebody insisted.
+            # A corrupt record is only written if the operator insists.
             with suppress(DecodeError):
-                for ledger_id in named_ids(Versioned(change.path, change.new or b"", 0)):
+                for ledger_id in ledgers_in(Versioned(change.path, change.new or b"", 0)):
                     ids.add(ledger_id)
         buckets = [bucket for bucket in ids.highest if bucket == 0 or bucket >= self.bucket]
-        asked = {bucket_path(bucket) if bucket else IDGEN: ids.next_in(bucket) for bucket in buckets}
-        return {path: floor for path, floor in asked.items() if floor > self.reached.get(path, 0)}
+        wanted = {bucket_path(bucket) if bucket else IDGEN: ids.next_in(bucket) for bucket in buckets}
+        return {path: minimum for path, minimum in wanted.items() if minimum > self.reached.get(path, 0)}
 
 
-def floors_of(source: Store, target: Store, surveys: Sequence[Survey]) -> Floors:
-    """Return how far the counters of `target` have to go.
+def counter_minimums(source: Store, target: Store, surveys: Sequence[Survey]) -> CounterMinimums:
+    """Compute the minimum of each counter of `target`.
 
-    A target that counts nothing, on which no broker can live, has none. Ids of 63 bits get a counter
-    only where either store has them already: a generator that meets `/ledgers/idgen-long` never goes back to
-    short ones.
+    There is none if the target has no counters, because then no broker can use it. A counter for ids of 63
+    bits is set only if either store has such ids already, because a generator that finds
+    `/ledgers/idgen-long` never returns to short ids.
     """
     if not target.counts_sequences:
-        return Floors()
+        return CounterMinimums()
     given = read_counters(source, {bucket for survey in surveys for bucket in survey.buckets})
     wanted = {IDGEN: max(given.get(IDGEN, 0), *(survey.ids.next_in(0) for survey in surveys))}
     bucket = _highest_bucket(surveys) if any(survey.long_ids for survey in surveys) else 0
@@ -71,66 +69,68 @@ def floors_of(source: Store, target: Store, surveys: Sequence[Survey]) -> Floors
         path = bucket_path(bucket)
         wanted[path] = max(given.get(path, 0), *(survey.ids.next_in(bucket) for survey in surveys))
     wanted[PRODUCER_NAMES] = given.get(PRODUCER_NAMES, 0)
-    there = {path: target.next_sequence(path) or 0 for path in wanted}
-    counters = {path: floor for path, floor in wanted.items() if floor > there[path]}
-    return Floors(counters, bucket, there | counters, moving=not is_immutable(source))
+    current = {path: target.next_sequence(path) or 0 for path in wanted}
+    counters = {path: minimum for path, minimum in wanted.items() if minimum > current[path]}
+    return CounterMinimums(counters, bucket, current | counters, moving=not is_immutable(source))
 
 
 def missing_bucket(surveys: Sequence[Survey]) -> list[Versioned]:
-    """Return the `HOB-` node that has to count from now on, where neither store has it and there is one."""
+    """The `HOB-` node of the next ledger id, if long ids are in use and neither store has the node."""
     if not any(survey.long_ids for survey in surveys):
         return []
     bucket = _highest_bucket(surveys)
-    there = any(bucket in survey.buckets for survey in surveys)
-    return [] if there else [Versioned(bucket_path(bucket), b"", 0)]
+    exists = any(bucket in survey.buckets for survey in surveys)
+    return [] if exists else [Versioned(bucket_path(bucket), b"", 0)]
 
 
 def _highest_bucket(surveys: Sequence[Survey]) -> int:
-    """Return the bucket that a generator counts in, which is the highest there is; it begins with 1."""
+    """The bucket from which the next ledger id is taken: the highest one, at least 1."""
     return max(1, *(bucket for survey in surveys for bucket in (*survey.buckets, *survey.ids.highest)))
 
 
 SAME: Final = "same"
-# Reasons for which a value is not as it is in the other store when the run ends.
+# Reasons why a value still differs from the source when the run ends.
 DIFFERENT: Final = "different"
 NO_PATH: Final = "no-path"
 
 
-def restore_values(values: Callable[[], Iterable[Versioned]], floors: Floors, *, overwrite: bool) -> Rewrite:
-    """Return what moves the counters of a store forward, and then brings values into it.
+def restore_values(
+    values: Callable[[], Iterable[Versioned]], minimums: CounterMinimums, *, overwrite: bool
+) -> Rewrite:
+    """Make the rewrite that raises the counters of a store and then writes values to it.
 
-    What is there and equal is kept; what is there and different, too, unless `overwrite`. Nothing is removed.
+    Existing values are kept, unless they differ and `overwrite` is True. Nothing is removed.
     """
 
-    def again(now: Versioned, before: Decision) -> Decision:
-        # Whatever is decided again was to be written.
+    def decide_again(now: Versioned, before: Decision) -> Decision:
+        # Only decisions to write are made again.
         return _decide(now, before.new or b"", overwrite=overwrite)
 
     return Rewrite(
         "restore",
         lambda batches: _decided(values(), batches, overwrite=overwrite),
-        again,
+        decide_again,
         with_new=True,
-        counters=floors.counters,
-        further=floors.further,
+        counters=minimums.counters,
+        further=minimums.further,
     )
 
 
 def _decided(values: Iterable[Versioned], batches: Batches, *, overwrite: bool) -> Generator[Decided]:
     for group in chunks(values, READ_GROUP):
-        wrong = {held.path: why for held in group if (why := _no_path(batches.store, held.path)) is not None}
-        here = iter(batches.read([held.path for held in group if held.path not in wrong]))
-        for held in group:
-            if held.path in wrong:
-                seen = Versioned(held.path, b"", ABSENT)
-                yield seen, skip(seen, NO_PATH, note=wrong[held.path])
+        invalid = {value.path: why for value in group if (why := _path_error(batches.store, value.path))}
+        existing = iter(batches.read([value.path for value in group if value.path not in invalid]))
+        for value in group:
+            if value.path in invalid:
+                seen = Versioned(value.path, b"", ABSENT)
+                yield seen, skip(seen, NO_PATH, note=invalid[value.path])
             else:
-                seen = next(here)
-                yield seen, _decide(seen, held.value, overwrite=overwrite)
+                seen = next(existing)
+                yield seen, _decide(seen, value.value, overwrite=overwrite)
 
 
-def _no_path(store: Store, path: str) -> str | None:
-    """Return why nothing can be written at a path, None where it can."""
+def _path_error(store: Store, path: str) -> str | None:
+    """Explain why nothing can be written at a path; None if it can."""
     try:
         store.check_path(path)
     except UsageError as error:
@@ -143,32 +143,32 @@ def _decide(seen: Versioned, value: bytes, *, overwrite: bool) -> Decision:
         return keep(seen, SAME)
     if seen.version == ABSENT or overwrite:
         return write(seen, value)
-    return skip(seen, DIFFERENT, note="has another value; left as it is (--overwrite replaces it)")
+    return skip(seen, DIFFERENT, note="has another value, which was kept; replace it with --overwrite")
 
 
-# `unindexed`: bytes lie in entry logs, but the index has no entry any more: the bookie deleted the ledger.
+# `unindexed`: entry logs have bytes of the ledger but the index has none, because the bookie deleted it.
 State = Literal["whole", "partly", "unindexed", "gone"]
 
 
 @dataclass(slots=True)
 class Remains:
-    """Asks disks for ledgers. `unindexed_too`: what is in entry logs only comes back, too.
+    """Finds out which ledgers are still on disks. With `unindexed_too`, bytes in entry logs are enough.
 
-    `logged` are the ledgers of which entry logs have bytes; `counts` those that were asked for, by state.
+    `logged` are the ledgers with bytes in entry logs. `counts` has the number of ledgers per state.
     """
 
     source: EntrySource
     logged: set[int]
     unindexed_too: bool = False
     counts: Counter[State] = field(default_factory=Counter)
-    _held: dict[int, int] = field(default_factory=dict)
+    _entries: dict[int, int] = field(default_factory=dict)
 
     def left_out(self, ledgers: Iterable[tuple[int, Versioned | None]]) -> set[int]:
-        """Return which of these ledgers, each with BookKeeper's record of it, are not to come back."""
+        """Select the ledgers that are not restored, from (ledger id, BookKeeper metadata)."""
         states = {ledger_id: self._state(ledger_id, record) for ledger_id, record in ledgers}
         self.counts.update(states.values())
-        staying_out = {"gone"} if self.unindexed_too else {"gone", "unindexed"}
-        return {ledger_id for ledger_id, state in states.items() if state in staying_out}
+        lost = {"gone"} if self.unindexed_too else {"gone", "unindexed"}
+        return {ledger_id for ledger_id, state in states.items() if state in lost}
 
     def _state(self, ledger_id: int, record: Versioned | None) -> State:
         last = _last_entry(ledger_id, record)
@@ -180,14 +180,14 @@ class Remains:
         return "whole" if last is None or here > last else "partly"
 
     def _entries_here(self, ledger_id: int) -> int:
-        # Shadow topics name the ledgers of their source.
-        if ledger_id not in self._held:
-            self._held[ledger_id] = sum(1 for _ in self.source.entry_ids(ledger_id))
-        return self._held[ledger_id]
+        # Several topics can have the same ledgers: shadow topics list those of their source.
+        if ledger_id not in self._entries:
+            self._entries[ledger_id] = sum(1 for _ in self.source.entry_ids(ledger_id))
+        return self._entries[ledger_id]
 
 
 def _last_entry(ledger_id: int, record: Versioned | None) -> int | None:
-    """Return the last entry of a closed ledger (-1: it has none), None where that is not known."""
+    """The last entry of a closed ledger, -1 if it is empty; None if unknown."""
     try:
         return None if record is None else bookkeeper_ledger_of(ledger_id, record).last_entry
     except DecodeError:

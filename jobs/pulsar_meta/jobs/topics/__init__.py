@@ -1,1 +1,1 @@
-"""The model of a topic: its ledgers, cursors and partitions, and which topics a name stands for."""
+"""Topics: their ledgers, cursors and partitions, and how names select them."""

@@ -1,4 +1,4 @@
-"""What a subscription has still to consume: the entries after its position that it has not acknowledged.
+"""Compute a subscription's backlog: the entries after its position that it has not acknowledged.
 
 Source: apache/pulsar ManagedCursorImpl (getNumberOfEntriesInBacklog, recoverIndividualDeletedMessages),
 ManagedLedgerImpl.getNumberOfEntries.
@@ -15,7 +15,7 @@ from pulsar_meta.jobs.topics.topic import Ledger, Position
 
 
 class Run(NamedTuple):
-    """Neighbouring entries of a ledger, both ends included."""
+    """Consecutive entries of a ledger, from `first` to `last`."""
 
     ledger_id: int
     first: int
@@ -24,10 +24,10 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The runs of entries that are not acknowledged, in reading order, and all that is after the position.
+    """The runs of unacknowledged entries after the mark-delete position, in reading order.
 
-    `acked` are the ranges that are acknowledged after the position, no two of them touching. `open_ledger`
-    is one whose end nobody knows: there may be more, and the numbers are the least that there are.
+    `acked` are the acknowledged runs after the position; no two of them touch. `open_ledger` is a ledger of
+    unknown length, so there may be more entries than the numbers show.
     """
 
     runs: tuple[Run, ...]
@@ -36,36 +36,35 @@ class Backlog:
 
     @property
     def entries(self) -> int:
-        """How many entries are left to be consumed, as far as the ledgers' ends are known."""
+        """The number of unacknowledged entries, without entries of unknown length."""
         return _count(self.runs)
 
     @property
     def acked_entries(self) -> int:
-        """How many entries after the position are acknowledged."""
+        """The number of acknowledged entries after the position."""
         return _count(self.acked)
 
 
 def backlog(ledgers: Sequence[Ledger], after: Position, acks: Acks) -> Backlog:
-    """Return what comes after a mark-delete position and is not among the individual acknowledgements.
+    """Compute the backlog after a mark-delete position.
 
-    `ledgers` are a topic's in reading order. What is acknowledged of ledgers that the topic has not (any
-    more) counts for nothing.
+    `ledgers` are the topic's, in reading order. Acknowledgments in other ledgers are ignored.
     """
     runs: list[Run] = []
     acked: list[Run] = []
     open_ledger: int | None = None
-    held = _by_ledger(ledgers, acks)
+    acked_by_ledger = _by_ledger(ledgers, acks)
     for ledger in ledgers:
         if ledger.ledger_id < after.ledger_id:
             continue
         first = after.entry_id + 1 if ledger.ledger_id == after.ledger_id else 0
-        ranges = list(_merged(held.get(ledger.ledger_id, ()), first, ledger.entries))
+        ranges = list(_merged(acked_by_ledger.get(ledger.ledger_id, ()), first, ledger.entries))
         end = ledger.entries
         if end is None:
             open_ledger = ledger.ledger_id
             end = ranges[-1][1] + 1 if ranges else first
-        acked += (Run(ledger.ledger_id, *one) for one in ranges)
-        runs += (Run(ledger.ledger_id, *one) for one in _between(ranges, first, end))
+        acked += (Run(ledger.ledger_id, *pair) for pair in ranges)
+        runs += (Run(ledger.ledger_id, *pair) for pair in _between(ranges, first, end))
     return Backlog(tuple(runs), tuple(acked), open_ledger)
 
 
@@ -82,19 +81,22 @@ def common_entries(first: Backlog, second: Backlog) -> int:
 
 
 def _by_ledger(ledgers: Iterable[Ledger], acks: Acks) -> dict[int, list[tuple[int, int]]]:
-    """Return the acknowledged entries by ledger, ranges over several ledgers split as brokers do."""
-    held = {ledger_id: list(ranges) for ledger_id, ranges in acks.entries.items()}
+    """Collect the acknowledged entries per ledger.
+
+    Ranges over several ledgers are split as brokers split them.
+    """
+    acked = {ledger_id: list(ranges) for ledger_id, ranges in acks.entries.items()}
     for (lower, after), (upper, last) in acks.spanning:
         for ledger in ledgers:
             if lower <= ledger.ledger_id <= upper:
                 start = after + 1 if ledger.ledger_id == lower else 0
                 stop = last if ledger.ledger_id == upper else (ledger.entries or 0) - 1
-                held.setdefault(ledger.ledger_id, []).append((start, stop))
-    return held
+                acked.setdefault(ledger.ledger_id, []).append((start, stop))
+    return acked
 
 
 def _merged(ranges: Iterable[tuple[int, int]], first: int, entries: int | None) -> Iterator[tuple[int, int]]:
-    """Yield what ranges cover of the entries from `first` on, in order and none touching another."""
+    """Sort and merge ranges, cut to the entries from `first` on; none of the results touches another."""
     start: int | None = None
     stop = -1
     for low, high in sorted(ranges):
@@ -112,7 +114,7 @@ def _merged(ranges: Iterable[tuple[int, int]], first: int, entries: int | None) 
 
 
 def _between(ranges: Iterable[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield what lies between ranges in order, and before and after them, of [first, end)."""
+    """Yield the gaps between sorted ranges in [first, end), including those before and after them."""
     for low, high in ranges:
         if first < low:
             yield first, low - 1

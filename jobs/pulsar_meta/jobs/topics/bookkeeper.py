@@ -1,4 +1,4 @@
-"""What BookKeeper's own metadata says of a ledger, and of the bookies that have its entries.
+"""Read BookKeeper's metadata of ledgers and the registrations of bookies from the store.
 
 Sources: apache/bookkeeper DataFormats.proto, LedgerMetadataSerDe; apache/pulsar managed-ledger
 LedgerMetadataUtils.java (custom metadata of ledgers).
@@ -27,12 +27,12 @@ from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 from pulsar_meta.stores.base import Store, Versioned, child_path
 
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
-# A closed ledger's metadata is not read again for so long. Not for ever: BookKeeper's recovery moves
-# closed ledgers from bookies that are gone to others.
+# The metadata of a closed ledger is cached for this long. It can change, because BookKeeper's recovery moves
+# closed ledgers away from lost bookies.
 KEPT_SECONDS: Final = 60.0
 KEPT_LEDGERS: Final = 10_000
 COMPACTED_TO: Final = "pulsar/compactedTo"
-# Managed ledgers that hold no frames.
+# Managed ledgers whose entries are not frames.
 LOGS: Final[dict[LogKind, str]] = {
     "transaction-log": "the log of a transaction coordinator",
     "pending-acks": "acknowledgments in transactions",
@@ -48,11 +48,11 @@ _DIGESTS: Final[dict[int, DigestType]] = {
 
 @dataclass(frozen=True, slots=True)
 class EntryFormat:
-    """How the entries of a ledger are to be read, as far as the store says.
+    """How to read the entries of a ledger, as far as the store shows it.
 
-    Digest type and password check them. `content` names what they are where they are no frames; `frames`
-    is true where they must be frames. `log` is the kind of log whose records they are, `snapshot` what the
-    messages in the frames are.
+    Digest type and password verify entries. `content` names the contents if the entries are not frames, and
+    `frames` is True if they must be frames. `log` is the kind of log that the entries belong to, `snapshot`
+    the kind of snapshot in the messages.
     """
 
     digest_type: DigestType | None = None
@@ -63,9 +63,9 @@ class EntryFormat:
     snapshot: SnapshotKind | None = None
 
     def of_topic(self, name: str) -> EntryFormat:
-        """Return the format of a ledger of the topic (or managed ledger) of this name.
+        """Add the format that follows from the name of the topic or managed ledger.
 
-        What a ledger's own metadata says it is goes before.
+        The ledger's own metadata has precedence.
         """
         log = None if self.content else log_kind(name)
         if log is not None:
@@ -75,10 +75,11 @@ class EntryFormat:
 
 @dataclass(frozen=True, slots=True)
 class BookkeeperLedger:
-    """A ledger as BookKeeper knows it; `last_entry` is None while it is not closed, -1 for no entry.
+    """BookKeeper's metadata of a ledger.
 
-    `length` is in bytes of data, None while it is not closed; `created` in milliseconds, None where nobody
-    wrote it down. `compacted_to` is the last entry that a ledger of compacted data stands for.
+    `last_entry` is None while the ledger is open, -1 if it is empty. `length` is in bytes, None while it is
+    open. `created` is in milliseconds, None if it was not recorded. `compacted_to` is the last entry that a
+    compacted ledger covers.
     """
 
     ledger_id: int
@@ -96,7 +97,7 @@ class BookkeeperLedger:
 
     @property
     def format(self) -> EntryFormat:
-        """How its entries are to be read."""
+        """How to read its entries."""
         content = _content(self.custom)
         frames = content is None and self.custom.get("component") == "managed-ledger"
         password = None if self.digest_type is None else self.password or b""
@@ -104,10 +105,10 @@ class BookkeeperLedger:
         return EntryFormat(self.digest_type, password, content, frames).of_topic(owner)
 
     def ensembles(self) -> Ensembles:
-        """Return where its entries lie; DecodeError where its metadata names no bookies."""
+        """The bookies that store its entries. Raises DecodeError if the metadata does not name them."""
         quorum = self.write_quorum
         if not self.segments or not all(0 < quorum <= len(segment.members) for segment in self.segments):
-            raise DecodeError(f"ledger {self.ledger_id} names no ensemble for its write quorum of {quorum}")
+            raise DecodeError(f"ledger {self.ledger_id} has no ensemble for its write quorum of {quorum}")
         return Ensembles(
             ledger_id=self.ledger_id,
             write_quorum=quorum,
@@ -120,7 +121,7 @@ class BookkeeperLedger:
 
 
 def read_bookkeeper_ledger(store: Store, ledger_id: int) -> BookkeeperLedger:
-    """Return what BookKeeper's metadata says of a ledger; NotFoundError, DecodeError where it is broken."""
+    """Read BookKeeper's metadata of a ledger. Raises NotFoundError, DecodeError."""
     try:
         record = store.read(ledger_path(ledger_id))
     except NotFoundError as error:
@@ -129,14 +130,14 @@ def read_bookkeeper_ledger(store: Store, ledger_id: int) -> BookkeeperLedger:
 
 
 def bookkeeper_ledger_of(ledger_id: int, record: Versioned) -> BookkeeperLedger:
-    """Return what BookKeeper's record of a ledger says; DecodeError, naming it, where it is broken."""
+    """Decode BookKeeper's record of a ledger. Raises DecodeError with the record's path."""
     with decoding(record.path):
         metadata = decode_ledger_metadata(record.value).metadata
     return ledger_in(ledger_id, metadata)
 
 
 def ledger_in(ledger_id: int, metadata: LedgerMetadataFormat) -> BookkeeperLedger:
-    """Return what BookKeeper's message says of a ledger."""
+    """Convert BookKeeper's protobuf message to a BookkeeperLedger."""
     closed = metadata.state == LedgerMetadataFormat.CLOSED
     return BookkeeperLedger(
         ledger_id=ledger_id,
@@ -155,7 +156,7 @@ def ledger_in(ledger_id: int, metadata: LedgerMetadataFormat) -> BookkeeperLedge
 
 
 def created_in(metadata: LedgerMetadataFormat) -> int | None:
-    """Return when a ledger was created, in milliseconds; None where nobody noted it."""
+    """The creation time of a ledger in milliseconds; None if it was not recorded."""
     return metadata.ctime if metadata.HasField("ctime") and metadata.ctime > 0 else None
 
 
@@ -163,60 +164,66 @@ def _compacted_to(metadata: LedgerMetadataFormat) -> tuple[int, int] | None:
     for pair in metadata.customMetadata:
         if pair.key == COMPACTED_TO:
             with suppress(DecodeError):
-                found = parse_message(MessageIdData, pair.value)
-                return found.ledgerId, found.entryId
+                message_id = parse_message(MessageIdData, pair.value)
+                return message_id.ledgerId, message_id.entryId
     return None
 
 
 def has_metadata(store: Store) -> bool:
-    """Return whether the store has any ledger's metadata: BookKeeper may keep it in a store of its own."""
+    """True if the store has BookKeeper metadata. BookKeeper may use another store."""
     return newest_ledger(store) is not None
 
 
 def newest_ledger(store: Store, below: str = LEDGERS) -> str | None:
-    """Return the path of the ledger with the highest id, None where there is none.
+    """The path of the ledger with the highest id; None if there are no ledgers.
 
-    Ids over 31 bits lie in deeper places of their own.
+    Ids over 31 bits have deeper paths.
     """
     for name in reversed(store.children(below)):
         path = child_path(below, name)
         if ledger_of_path(path) is not None:
             return path
-        if name.isdigit() and (found := newest_ledger(store, path)) is not None:
-            return found
+        if name.isdigit() and (newest := newest_ledger(store, path)) is not None:
+            return newest
     return None
 
 
 def open_live_bookies(store: Store, *, url: str = "bookie:") -> LiveBookies:
-    """Return the entries of the bookies that `store` knows. Nothing is read before it is needed."""
+    """Open the bookies that are registered in `store` as a source of entries.
+
+    Nothing is read until it is needed.
+    """
     return LiveBookies(StoredCluster(store), url=url)
 
 
 class StoredCluster:
-    """Ledgers and bookies as the store has them; open ledgers move, so they are read again each time."""
+    """Ledgers and bookies in a store.
+
+    Open ledgers are read again each time, because their ensembles change.
+    """
 
     def __init__(self, store: Store) -> None:
-        """`store` stays the caller's to close."""
+        """The caller closes `store`."""
         self._store = store
         self._closed: dict[int, tuple[float, Ensembles]] = {}
         self.address = lru_cache(maxsize=None)(self._address)
 
     def ledgers(self) -> list[int]:
-        """Return the ids of all ledgers, in order."""
-        ids = (ledger_of_path(found.path) for found in self._store.scan(LEDGERS))
+        """List the ids of all ledgers in ascending order."""
+        ids = (ledger_of_path(stored.path) for stored in self._store.scan(LEDGERS))
         return sorted(ledger_id for ledger_id in ids if ledger_id is not None)
 
     def ensembles(self, ledger_id: int) -> Ensembles:
-        """Return where a ledger's entries lie; NotFoundError, or DecodeError where the value is broken."""
+        """The bookies that store a ledger's entries. Raises NotFoundError, DecodeError."""
         since, kept = self._closed.get(ledger_id, (0.0, None))
         if kept is not None and monotonic() - since < KEPT_SECONDS:
             return kept
-        found = self._read(ledger_id)
-        if found.last_entry is not None:
+        ensembles = self._read(ledger_id)
+        if ensembles.last_entry is not None:
             if len(self._closed) >= KEPT_LEDGERS:
                 self._closed.clear()
-            self._closed[ledger_id] = (monotonic(), found)
-        return found
+            self._closed[ledger_id] = (monotonic(), ensembles)
+        return ensembles
 
     def _read(self, ledger_id: int) -> Ensembles:
         ledger = read_bookkeeper_ledger(self._store, ledger_id)
@@ -226,23 +233,25 @@ class StoredCluster:
             raise DecodeError(error.message, source=ledger_path(ledger_id)) from error
 
     def _address(self, bookie_id: str) -> tuple[str, int]:
-        """Return host and port of a bookie: as it registered itself, else as its id says."""
+        """The host and port of a bookie, from its registration or else from its id."""
         for parent in _AVAILABLE:
             try:
                 value = self._store.read(f"{parent}/{bookie_id}").value
             except NotFoundError:
                 continue
-            found = registered_address(value)
-            if found is not None:
-                return found
+            address = registered_address(value)
+            if address is not None:
+                return address
         host, separator, port = bookie_id.rpartition(":")
         if separator and port.isdigit():
             return host, int(port)
-        raise UnreachableError("not registered, so its address is not known", source=f"bookie {bookie_id}")
+        raise UnreachableError(
+            "its address is unknown, because it is not registered", source=f"bookie {bookie_id}"
+        )
 
 
 def registered_address(value: bytes) -> tuple[str, int] | None:
-    """Return host and port from a bookie's registration, None where it says nothing (old bookies)."""
+    """The host and port in a bookie's registration; None if it has none, as with old bookies."""
     if not value:
         return None
     for endpoint in parse_message(BookieServiceInfoFormat, value).endpoints:
@@ -252,7 +261,7 @@ def registered_address(value: bytes) -> tuple[str, int] | None:
 
 
 def _content(custom: Mapping[str, str]) -> str | None:
-    """Return what a ledger holds that are no frames, by the custom metadata that Pulsar writes."""
+    """Name the contents of a ledger without frames, from the custom metadata that Pulsar writes."""
     if "pulsar/cursor" in custom:
         return f"state of the cursor {custom['pulsar/cursor']}"
     match custom.get("component"):

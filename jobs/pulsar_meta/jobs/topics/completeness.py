@@ -1,6 +1,6 @@
-"""How complete the given sources are: a bookie's directories, index, journals and entry logs, and a store.
+"""Find out how complete the given sources are: a bookie's directories, index, journals and logs, and a store.
 
-An entry that no source has is missing only if every place that could hold it was given and could be read.
+An entry that no source has is only missing if every place that could hold it was given and could be read.
 Everything that was not given, or could not be read, is a `Gap`.
 
 Sources: apache/bookkeeper Cookie.java (ledgerDirs, indexDirs, journalDir), DbLedgerStorage.java (one ledger
@@ -26,9 +26,9 @@ Part = Literal["cookie", "directory", "index", "journal", "entry log", "disk"]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A part of a bookie that was not given, or that cannot be read.
+    """A part of a bookie that was not given, or that can't be read.
 
-    `place` is a directory or file as the bookie names it. `why` says what is wrong with it.
+    `place` is a directory or file as the bookie names it. `why` describes the problem.
     """
 
     bookie: str | None
@@ -39,15 +39,15 @@ class Gap:
     def __str__(self) -> str:
         if self.part == "disk":
             return f"the disks of bookie {self.bookie} were not given"
-        whose = "a bookie without a VERSION file" if self.bookie is None else f"bookie {self.bookie}"
-        return f"{whose}, {self.part} {self.place} {self.why}"
+        bookie = "a bookie without a VERSION file" if self.bookie is None else f"bookie {self.bookie}"
+        return f"{bookie}, {self.part} {self.place} {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class MissingLog:
-    """An entry log that a bookie's index refers to and that is not there.
+    """An entry log that does not exist although a bookie's index refers to it.
 
-    `entry_ids` are the entries of one ledger that the index says are in it.
+    `entry_ids` are the entries of one ledger that should be in it.
     """
 
     bookie: str | None
@@ -63,15 +63,15 @@ class MissingLog:
 
     @property
     def gap(self) -> Gap:
-        """The same as a gap in what was given."""
+        """The missing file as a gap."""
         return Gap(self.bookie, "entry log", self.file, "does not exist, and the index refers to it")
 
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """What is known about how complete the disks of some bookies are. `gaps` are grouped by bookie.
+    """How complete the disks of some bookies are. `gaps` are grouped by bookie.
 
-    `lives` says that bookies were asked over the network: what they answer is complete.
+    `lives` is True if running bookies are read over the network, whose answers are complete.
     """
 
     bookies: frozenset[str] = frozenset()
@@ -85,10 +85,10 @@ class Completeness:
         return [gap for name in names for gap in self.gaps[name]]
 
     def of(self, members: Iterable[str]) -> list[Gap]:
-        """Return the gaps that may hide entries of a ledger with these ensemble members.
+        """The gaps that may hide entries of a ledger with these ensemble members.
 
-        A disk without a VERSION file may belong to any bookie. Bookies of which nothing was given are not
-        among the gaps: which entries they alone should have is known from the ensemble.
+        A disk without a VERSION file may belong to any bookie. Bookies without any given disk are not gaps,
+        because the ensemble shows which entries only they should have.
         """
         wanted = [bookie for bookie in dict.fromkeys(members) if bookie in self.gaps]
         names: list[str | None] = [*wanted, *([None] if None in self.gaps else [])]
@@ -99,10 +99,10 @@ COMPLETE: Final = Completeness()
 
 
 def completeness_of(source: EntrySource | None, urls: Sequence[str] = ()) -> Completeness:
-    """Return how complete the disks behind `source` are.
+    """Find out how complete the disks of `source` are.
 
-    `urls` are the URLs that `source` was opened from; the default is the URLs of its parts.
-    UnreachableError if a directory cannot be listed.
+    `urls` are the URLs that `source` was opened from, by default those of its parts. Raises UnreachableError
+    if a directory can't be listed.
     """
     if source is None:
         return COMPLETE
@@ -117,14 +117,14 @@ def completeness_of(source: EntrySource | None, urls: Sequence[str] = ()) -> Com
         gaps.setdefault(gap.bookie, []).append(gap)
     lives = any(url.partition(":")[0] == "bookie" for url in given)
     return Completeness(
-        frozenset(known), {name: tuple(dict.fromkeys(some)) for name, some in gaps.items()}, lives
+        frozenset(known), {name: tuple(dict.fromkeys(items)) for name, items in gaps.items()}, lives
     )
 
 
 def layout_gaps(layout: BookieLayout) -> Iterator[Gap]:
     """Yield the directories of a bookie's cookie that were not found.
 
-    Copied disks are at other paths than the bookie had them, so names are compared from their ends.
+    Copied disks have other paths than on the bookie, so paths are compared from their ends.
     """
     if layout.bookie_id is None:
         yield Gap(None, "cookie", f"{_first(layout)}/VERSION", "does not exist or cannot be read")
@@ -133,16 +133,15 @@ def layout_gaps(layout: BookieLayout) -> Iterator[Gap]:
     yield from _not_given(layout.bookie_id, "directory", layout.ledger_list, given)
     if layout.index_list != layout.ledger_list:
         yield from _not_given(layout.bookie_id, "index", layout.index_list, given)
-    apart = [one for one in layout.journal_list if one not in layout.ledger_list]
-    if len(apart) == len(layout.journal_list):
-        # A directory that is a ledger directory by its name may be the journal's only if it has journals.
-        mine = [one for one in given if place(one, layout.ledger_list) == NOWHERE]
-        journals = list(dict.fromkeys((*layout.journal_dirs, *mine)))
+    if not any(path in layout.ledger_list for path in layout.journal_list):
+        # A directory with the name of a ledger directory is only a journal directory if it has journals.
+        others = [path for path in given if place(path, layout.ledger_list) == NOWHERE]
+        journals = list(dict.fromkeys((*layout.journal_dirs, *others)))
         yield from _not_given(layout.bookie_id, "journal", layout.journal_list, journals)
 
 
 def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:
-    """Yield the entry logs that the index names for a ledger and that do not exist. Needs NumPy."""
+    """Yield the entry logs that do not exist although the index refers to them for a ledger. Needs NumPy."""
     for part in source.parts:
         yield from _missing_logs_of(part, ledger_id, 0, last)
 
@@ -157,17 +156,17 @@ def _missing_logs_of(part: EntrySource, ledger_id: int, first: int, last: int | 
             if path is not None and path.exists():
                 continue
             entry_ids = np.frombuffer(table.entry_ids, np.int64)[numbers == number]
-            parents = dict.fromkeys(str(one.parent) for one in files.paths.values())
+            parents = dict.fromkeys(str(file.parent) for file in files.paths.values())
             bookie = next(iter(part.bookies or ()), None)
             directory = str(path.parent) if path is not None else next(iter(parents), part.url)
             yield MissingLog(bookie, directory, number, ledger_id, tuple(entry_ids.tolist()))
 
 
 def first_missing_logs(source: EntrySource) -> Iterator[MissingLog]:
-    """Yield the missing entry logs that the index names for the first or the last entry of a ledger.
+    """Yield the missing entry logs that the index refers to for the first or last entry of any ledger.
 
-    Looks at two entries of each ledger, so that it costs little; a log in the middle of one ledger only is
-    found when the ledger's entries are counted.
+    Only two entries per ledger are looked up, to be fast. A missing log in the middle of a ledger is found
+    when the ledger's entries are counted.
     """
     for part in source.parts:
         if part.entry_logs is None:
@@ -179,13 +178,16 @@ def first_missing_logs(source: EntrySource) -> Iterator[MissingLog]:
 
 
 def store_gaps(store: Store) -> dict[str, str]:
-    """Return what a store lacks by its own account, and why: then a missing record proves nothing."""
+    """Describe the parts that a store is known to lack, with the reason.
+
+    Then a missing record proves nothing.
+    """
     gaps = {}
     origin = store.origin
     if origin.get("redacted"):
-        gaps["values with secrets"] = "this copy is redacted: they were emptied or masked"
+        gaps["values with secrets"] = "this copy is redacted"
     if "partial" in store.url.partition("?")[2]:
-        gaps["records after the end of the copy"] = "this copy was cut short"
+        gaps["records after the end of the copy"] = "this copy was truncated"
     if not store.children(MANAGED_LEDGERS) and store.children(LEDGERS):
         gaps["topics and cursors"] = f"this store has nothing below {MANAGED_LEDGERS}"
     return gaps
@@ -204,12 +206,12 @@ def _layouts(urls: Iterable[str]) -> Iterator[BookieLayout]:
                 Path(index) if index and index != "scan" else None,
             )
         except (NotFoundError, UsageError, UnreachableError):
-            # Whoever opened the source has reported it.
+            # The error was reported when the source was opened.
             continue
 
 
 def _unreadable(source: EntrySource) -> Iterator[Gap]:
-    """Yield the indexes that are not used, and the journals that cannot be read to their end."""
+    """Yield the indexes that are not used and the journals that can't be read to their end."""
     for part in source.parts:
         bookie = next(iter(part.bookies or ()), None)
         if part.index_fault is not None:
@@ -224,12 +226,12 @@ def _place_of(fault: DecodeError, part: EntrySource) -> tuple[str, str]:
 
 
 def _not_given(bookie: str, part: Part, listed: Sequence[Path], given: Sequence[Path]) -> Iterator[Gap]:
-    """Yield the listed directories that none of the given ones is, if fewer were given than are listed."""
+    """Yield the listed directories that were not given, if fewer were given than are listed."""
     places = [place(directory, listed) for directory in given]
-    found = {number for number in places if number != NOWHERE}
+    matched = {number for number in places if number != NOWHERE}
     unknown = sum(number == NOWHERE for number in places)
-    left = [path for number, path in enumerate(listed) if number not in found]
-    # A directory whose name says nothing is one of those that are left.
+    left = [path for number, path in enumerate(listed) if number not in matched]
+    # A directory with another name is assumed to be one of those that are left.
     if len(left) <= unknown:
         return
     if unknown:

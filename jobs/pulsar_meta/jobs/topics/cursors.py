@@ -1,13 +1,10 @@
-"""The cursors of a topic: their records, their true state, and what a broker makes of them when it loads the
-topic.
+"""Read the cursors of a topic: their records, their current state, and how a broker recovers them.
 
-While a cursor is in use its broker writes the state into the cursor's ledger, whose last entry counts. The
-record in
-the store is written when the cursor is closed, and is older until then.
+While a cursor is in use, its broker appends the state to the cursor's ledger, so the last entry counts. The
+record in the store is only written when the cursor is closed, and is outdated until then.
 
 Source: apache/pulsar MLDataFormats.proto, ManagedCursorImpl (recover, recoverFromLedger,
-persistPositionToLedger,
-getRollbackPosition, recoveredCursor, isBkErrorNotRecoverable).
+persistPositionToLedger, getRollbackPosition, recoveredCursor, isBkErrorNotRecoverable).
 """
 
 from __future__ import annotations
@@ -37,9 +34,9 @@ from pulsar_meta.stores.base import Store, Versioned
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What a cursor's record says. `state_ledger` holds the true state, None where the record itself does.
+    """A cursor's record. `state_ledger` contains the current state; None if the record itself contains it.
 
-    Sizes are in bytes, `last_active` in milliseconds; `codec` is that of the envelope, None without one.
+    Sizes are in bytes, `last_active` is in milliseconds. `codec` is that of the envelope, None without one.
     """
 
     topic: str | None
@@ -59,11 +56,11 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """The state of a cursor, and where it was found.
+    """The state of a cursor, and its location.
 
-    `state` is None where it lies in `ledger_id` and no source has an entry of that; `record` is then what
-    is known, which is as old as the ledger. `fault` is why a newer entry than `entry_id` does not count: that
-    entry is what a broker reads.
+    `state` is None if it is in `ledger_id` and no source has an entry of that ledger. Then only `record` is
+    known, which is as old as the ledger. `fault` is the reason why an entry newer than `entry_id`, which a
+    broker would read, is not used.
     """
 
     record: ManagedCursorInfo
@@ -74,14 +71,14 @@ class CursorState:
 
     @property
     def mark_delete(self) -> Position:
-        """The last position that is acknowledged with all before it, as far as it is known."""
+        """The mark-delete position, as far as it is known."""
         if isinstance(self.state, PositionInfo):
             return Position(self.state.ledgerId, self.state.entryId)
         return Position(self.record.markDeleteLedgerId, self.record.markDeleteEntryId)
 
 
 def cursor_of(record: Versioned) -> Cursor:
-    """Return what a cursor's record says; DecodeError where it is broken."""
+    """Decode a cursor's record. Raises DecodeError."""
     with decoding(record.path):
         info = decode_cursor(record.value)
         envelope = open_envelope(record.value)
@@ -105,16 +102,16 @@ def cursor_of(record: Versioned) -> Cursor:
 
 
 def cursor_state(store: Store, source: EntrySource | None, topic: TopicName, cursor: str) -> CursorState:
-    """Return the true state of a cursor: that in its ledger, where it has one that `source` holds.
+    """Read the current state of a cursor, from its ledger if it has one that `source` contains.
 
-    NotFoundError where the topic has no such cursor, DecodeError where its record is broken,
-    UnreachableError from store or source. Without a source only the record is read.
+    Without a source, only the record is read. Raises NotFoundError if there is no such cursor, DecodeError if
+    its record is corrupt, and UnreachableError.
     """
     return state_of(read_cursor(store, topic, cursor), source)
 
 
 def read_cursor(store: Store, topic: TopicName, cursor: str) -> ManagedCursorInfo:
-    """Return a cursor's record; NotFoundError for no such cursor, DecodeError, UnreachableError."""
+    """Read a cursor's record. Raises NotFoundError, DecodeError, UnreachableError."""
     path = topic.cursor_path(cursor)
     try:
         return decode_cursor(store.read(path).value)
@@ -125,7 +122,7 @@ def read_cursor(store: Store, topic: TopicName, cursor: str) -> ManagedCursorInf
 
 
 def state_of(record: ManagedCursorInfo, source: EntrySource | None) -> CursorState:
-    """Return the true state of the cursor that has this record; UnreachableError from the source."""
+    """Read the current state of the cursor with this record. Raises UnreachableError."""
     if record.cursorsLedgerId == STATE_IN_RECORD:
         return CursorState(record, record)
     ledger_id = record.cursorsLedgerId
@@ -135,7 +132,7 @@ def state_of(record: ManagedCursorInfo, source: EntrySource | None) -> CursorSta
 
 
 def states_of(source: EntrySource, ledger_id: int) -> Iterator[tuple[int, PositionInfo | DecodeError]]:
-    """Yield what each entry of a cursor's ledger says, the oldest first, or why it says nothing."""
+    """Yield the states in a cursor's ledger, oldest first, or the error for each unreadable entry."""
     for entry_id, outcome in read_each(source, ledger_id):
         try:
             yield entry_id, _position_info(entry_of(outcome))
@@ -146,7 +143,7 @@ def states_of(source: EntrySource, ledger_id: int) -> Iterator[tuple[int, Positi
 
 
 def _last_state(record: ManagedCursorInfo, source: EntrySource, ledger_id: int) -> CursorState:
-    """Return the newest entry of a cursor's ledger that can be read, and why none newer can."""
+    """Find the newest readable entry of a cursor's ledger, and the error of the newest entry, if any."""
     last = source.last_entry(ledger_id)
     fault: PulsarMetaError | None = None
     for entry_id in range(-1 if last is None else last, -1, -1):
@@ -160,7 +157,7 @@ def _last_state(record: ManagedCursorInfo, source: EntrySource, ledger_id: int) 
 
 
 def _read_state(source: EntrySource, ledger_id: int, entry_id: int) -> PositionInfo:
-    """Return what an entry says by any of its copies; why the first one does not where none does."""
+    """Decode an entry from any of its copies. Raises the error of the first copy if none can be decoded."""
     try:
         return _position_info(source.read(ledger_id, entry_id))
     except DecodeError:
@@ -179,16 +176,16 @@ def _position_info(raw: RawEntry) -> PositionInfo:
     return decode_position_info(entry.data)
 
 
-# The record, the last entry of the cursor's ledger, back to where that ledger was made, not at all.
+# From the record; from the last entry of the cursor's ledger; back to the record's position; not at all.
 Believed = Literal["record", "ledger", "rewind", "fails", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """From where a broker takes a cursor's state, and why; `mark_delete` is where it then stands.
+    """How a broker recovers a cursor's state, and why. `mark_delete` is its position afterwards.
 
-    `mark_delete` and `acks` are None where the state cannot be seen from here, or cannot be read at all.
-    `batches` counts the partly acknowledged batches that the broker keeps.
+    `mark_delete` and `acks` are None if the state is not available or can't be read. `batches` counts the
+    partly acknowledged batches that the broker keeps.
     """
 
     believed: Believed
@@ -200,9 +197,9 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A cursor as it was found: its state, its ledger as BookKeeper knows it, what a broker makes of both.
+    """The state of a cursor, BookKeeper's metadata of its ledger, and how a broker recovers it.
 
-    `ledger` is None where the state is in the record.
+    `ledger` is None if the state is in the record.
     """
 
     state: CursorState
@@ -216,56 +213,55 @@ def recovered(
     source: EntrySource | None,
     ledgers: Sequence[Ledger] = (),
 ) -> Recovered:
-    """Return what becomes of a cursor with this record.
+    """Find out how a broker recovers the cursor with this record.
 
-    `ledgers` are its topic's in reading order. `store` is None where it has no metadata of BookKeeper,
-    `source` where no entries were given. UnreachableError from either.
+    `ledgers` are its topic's, in reading order. `store` is None if it has no BookKeeper metadata, `source` if
+    no entries were given. Raises UnreachableError.
     """
     if record.cursorsLedgerId == STATE_IN_RECORD:
-        found = CursorState(record, record)
-        why = "the record names no ledger: its own state counts"
-        return Recovered(found, None, _going_on(ledgers, record, "record", why))
-    # Broken metadata of a cursor's ledger is reported by what a broker makes of it.
+        why = "the record contains the state, because it refers to no ledger"
+        return Recovered(CursorState(record, record), None, _resumed(ledgers, record, "record", why))
+    # Corrupt metadata of the cursor's ledger is reported as part of the recovery.
     (ledger,) = with_bookkeeper(store, [Ledger(record.cursorsLedgerId)], lambda error: None)
     if ledger.metadata in ("absent", "broken"):
         source = None
     if source is not None:
         ledger = with_end(ledger, source)
-    found = state_of(record, source)
-    return Recovered(found, ledger, _recovery(ledgers, found, ledger))
+    state = state_of(record, source)
+    return Recovered(state, ledger, _recovery(ledgers, state, ledger))
 
 
-def _recovery(ledgers: Sequence[Ledger], found: CursorState, cursor_ledger: Ledger) -> Recovery:
-    """Return what becomes of a cursor that has a ledger of its own."""
+def _recovery(ledgers: Sequence[Ledger], cursor: CursorState, cursor_ledger: Ledger) -> Recovery:
+    """Find out how a broker recovers a cursor that has a ledger."""
     number, entries = cursor_ledger.ledger_id, cursor_ledger.entries
-    named = f"the record names ledger {number}"
+    refers = f"the record refers to ledger {number}"
     if cursor_ledger.metadata == "absent":
-        return _rewound(ledgers, found.record, f"{named}, which BookKeeper does not know")
+        return _rewound(ledgers, cursor.record, f"{refers}, for which BookKeeper has no metadata")
     if cursor_ledger.metadata == "broken":
-        return Recovery("fails", f"{named}, of which BookKeeper's metadata cannot be decoded")
+        return Recovery("fails", f"{refers}, whose BookKeeper metadata can't be decoded")
     if entries == 0:
-        return _rewound(ledgers, found.record, f"{named}, which has no entry")
-    if found.fault is not None:
-        broken = isinstance(found.fault, DecodeError)
-        return Recovery("fails" if broken else "unknown", str(found.fault))
-    if not isinstance(found.state, PositionInfo) or found.entry_id is None:
+        return _rewound(ledgers, cursor.record, f"{refers}, which has no entry")
+    if cursor.fault is not None:
+        broken = isinstance(cursor.fault, DecodeError)
+        return Recovery("fails" if broken else "unknown", str(cursor.fault))
+    if not isinstance(cursor.state, PositionInfo) or cursor.entry_id is None:
         return Recovery("unknown", f"ledger {number} not given")
-    if entries is None or found.entry_id < entries - 1:
+    if entries is None or cursor.entry_id < entries - 1:
         last = "the last entry" if entries is None else f"the last entry, {entries - 1},"
-        later = f"entries after {found.entry_id} may be on bookies whose disks were not given"
-        return Recovery("unknown", f"of ledger {number} {last} counts, and {later}")
-    why = f"{named}: the last entry of that counts, and the record beside it is as old as that ledger"
-    return _going_on(ledgers, found.state, "ledger", why)
+        later = f"entries after {cursor.entry_id} may be on bookies whose disks were not given"
+        return Recovery("unknown", f"{last} of ledger {number} counts, but {later}")
+    why = f"{refers}, whose last entry counts; the state in the record is as old as that ledger"
+    return _resumed(ledgers, cursor.state, "ledger", why)
 
 
-def _going_on(
+def _resumed(
     ledgers: Sequence[Ledger], state: ManagedCursorInfo | PositionInfo, believed: Believed, why: str
 ) -> Recovery:
     if isinstance(state, PositionInfo):
         position = Position(state.ledgerId, state.entryId)
         batches = len(state.batchedEntryDeletionIndexInfo)
     else:
-        # Batches are written into records, and read from none.
+        # Brokers write partly acknowledged batches to records, but don't read them from there.
         position, batches = Position(state.markDeleteLedgerId, state.markDeleteEntryId), 0
     return Recovery(believed, why, _existing(ledgers, position), acks_of(state), batches)
 
@@ -273,20 +269,20 @@ def _going_on(
 def _rewound(ledgers: Sequence[Ledger], record: ManagedCursorInfo, why: str) -> Recovery:
     snapshot = Position(record.markDeleteLedgerId, record.markDeleteEntryId)
     first = Position(ledgers[0].ledger_id, -1) if ledgers else snapshot
-    back = "back to the record's position" if snapshot >= first else "back to the first entry that is left"
-    position = rewound_to(ledgers, record)
-    return Recovery("rewind", f"{why}: {back}, single acknowledgements are lost", position, Acks())
+    to = "the record's position" if snapshot >= first else "the first remaining entry"
+    lost = f"so the cursor goes back to {to} and individual acknowledgments are lost"
+    return Recovery("rewind", f"{why}, {lost}", rewound_to(ledgers, record), Acks())
 
 
 def rewound_to(ledgers: Sequence[Ledger], record: ManagedCursorInfo) -> Position:
-    """Return where a cursor stands after its ledger is lost: at its record's position, or at the start."""
+    """The position of a cursor whose ledger is lost: its record's position, or the start of the topic."""
     snapshot = Position(record.markDeleteLedgerId, record.markDeleteEntryId)
     first = Position(ledgers[0].ledger_id, -1) if ledgers else snapshot
     return _existing(ledgers, max(snapshot, first))
 
 
 def _existing(ledgers: Sequence[Ledger], position: Position) -> Position:
-    """Return where a position is moved to that lies before an entry of no ledger, or beyond the end."""
+    """Move a position that is at the start of a missing ledger, or beyond the end, as brokers do."""
     if position.entry_id == -1 and all(ledger.ledger_id != position.ledger_id for ledger in ledgers):
         later = (ledger.ledger_id for ledger in ledgers if ledger.ledger_id > position.ledger_id)
         position = Position(next(later, position.ledger_id), -1)
@@ -295,7 +291,7 @@ def _existing(ledgers: Sequence[Ledger], position: Position) -> Position:
 
 
 def _end(ledgers: Sequence[Ledger]) -> Position | None:
-    """Return the last position of a topic, None where its last ledger's end is not known."""
+    """The last position of a topic; None if the end of its last ledger is unknown."""
     if not ledgers or ledgers[-1].entries is None:
         return None
     return Position(ledgers[-1].ledger_id, ledgers[-1].entries - 1)

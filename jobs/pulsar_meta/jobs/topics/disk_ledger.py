@@ -1,6 +1,7 @@
-"""What disks have of a ledger, read from its first and last entries, and how two ledgers follow each other.
+"""Read a ledger's first and last entries from disks, and find out how two ledgers follow each other.
 
-Six entries of a ledger are read at most. Their indexes, producers and times tell whose messages they are.
+At most six entries of a ledger are read. Their indexes, producers and times indicate the topic they belong
+to.
 
 Sources: apache/pulsar PIP-70 (indexes continue from ledger to ledger), SchemaStorageFormat.proto.
 """
@@ -21,7 +22,7 @@ from pulsar_meta.codecs.protobuf.to_json import has_unknown_fields
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaEntry
 
-# Entries that are read from each end of a ledger; a marker or a damaged entry has no index.
+# The number of entries to read at each end of a ledger. More than one, because markers have no index.
 READ_AT_END: Final = 3
 
 Order = Literal["follows", "gap", "overlaps", "unknown"]
@@ -30,11 +31,10 @@ Content = Literal["messages", "schema", "other"]
 
 @dataclass(frozen=True, slots=True)
 class DiskLedger:
-    """What disks have of one ledger: its ends, and what the entries there say.
+    """One ledger on disks: its ends, and the contents of the entries there.
 
-    Times are milliseconds. `first_sequences` and `next_sequences` are by producer: its first sequence id, and
-    the ids that can come after its last one. `digest_type` is the one whose checksum fits. `schemas` counts
-    entries that are schemas.
+    Times are in milliseconds. `first_sequences` has each producer's first sequence id, and `next_sequences`
+    the ids that can follow its last one. `digest_type` is the one whose checksum matches.
     """
 
     ledger_id: int
@@ -57,9 +57,9 @@ class DiskLedger:
 
 
 def read_disk_ledger(source: EntrySource, ledger_id: int) -> DiskLedger | None:
-    """Return what disks have of a ledger, None if they have no entry. Reads at most six entries.
+    """Read the ends of a ledger on disks; None if there is no entry. Reads at most six entries.
 
-    UnreachableError from the source.
+    Raises UnreachableError.
     """
     last = source.last_entry(ledger_id)
     if last is None:
@@ -68,9 +68,9 @@ def read_disk_ledger(source: EntrySource, ledger_id: int) -> DiskLedger | None:
     last_ids = list(source.entry_ids(ledger_id, max(0, last - READ_AT_END + 1), last))
     first = first_ids[0] if first_ids else last
     read = {entry_id: _read(source, ledger_id, entry_id) for entry_id in {*first_ids, *last_ids}}
-    at_begin = [read[entry_id] for entry_id in first_ids]
-    at_end = [read[entry_id] for entry_id in last_ids]
-    known = [entry for entry in (*at_begin, *at_end) if entry is not None]
+    at_begin = [entry for entry_id in first_ids if (entry := read[entry_id]) is not None]
+    at_end = [entry for entry_id in last_ids if (entry := read[entry_id]) is not None]
+    known = [*at_begin, *at_end]
     return DiskLedger(
         ledger_id,
         first,
@@ -78,26 +78,26 @@ def read_disk_ledger(source: EntrySource, ledger_id: int) -> DiskLedger | None:
         tuple(sorted(_holders(source, ledger_id))),
         _content(known),
         next((entry.digest_type for entry in known), None),
-        next((one.first for one in at_begin if one is not None and one.first is not None), None),
-        next((one.last for one in reversed(at_end) if one is not None and one.last is not None), None),
-        next((one.time for one in at_begin if one is not None and one.time is not None), None),
-        next((one.time for one in reversed(at_end) if one is not None and one.time is not None), None),
+        next((entry.first for entry in at_begin if entry.first is not None), None),
+        next((entry.last for entry in reversed(at_end) if entry.last is not None), None),
+        next((entry.time for entry in at_begin if entry.time is not None), None),
+        next((entry.time for entry in reversed(at_end) if entry.time is not None), None),
         _first_sequences(at_begin),
         _next_sequences(at_end),
     )
 
 
 def order_of(before: DiskLedger, after: DiskLedger) -> Order:
-    """Return how the messages of two ledgers would follow each other if both were one topic's.
+    """Find out how the messages of two ledgers would follow each other in one topic.
 
-    "follows": the second one continues where the first one ends, by index or, without indexes, by a
-    producer's sequence id. "gap": by index, messages are missing between them. "overlaps": by index, they are
-    not one topic's in this order.
+    "follows": the second ledger continues the first one by index or, without indexes, by a producer's
+    sequence id. "gap": by index, messages are missing between them. "overlaps": by index, they can't belong
+    to one topic in this order.
     """
     if before.last_index is not None and after.first_index is not None:
         step = after.first_index - before.last_index
         return "follows" if step == 1 else "gap" if step > 1 else "overlaps"
-    # A lower sequence id proves nothing: a producer that restarts may begin again from 0.
+    # A lower sequence id proves nothing, because a restarted producer may begin with 0 again.
     follows = any(
         after.first_sequences[name] in ids
         for name, ids in before.next_sequences.items()
@@ -109,29 +109,26 @@ def order_of(before: DiskLedger, after: DiskLedger) -> Order:
 def fits_between(
     ledger: DiskLedger, before: DiskLedger | None, after: DiskLedger | None
 ) -> Iterator[tuple[bool, str]]:
-    """Yield (whether it supports, what the disks say) about a ledger's place between two ledgers of a topic.
+    """Yield (True if it is support, explanation) for a ledger's place between two ledgers of a topic.
 
-    `before` and `after` are the topic's ledgers on both sides, None if there is none or it is not known.
+    `before` and `after` are the topic's ledgers on both sides, None if there is none or it is unknown.
     """
     if before is not None and after is not None and order_of(before, after) == "follows":
-        yield (
-            False,
-            f"nothing is missing between ledgers {before.ledger_id} and {after.ledger_id}: "
-            + _ends(before, after),
-        )
+        pair = f"ledgers {before.ledger_id} and {after.ledger_id}"
+        yield False, f"nothing is missing between {pair}: {_ends(before, after)}"
         return
-    for one, other in ((before, ledger), (ledger, after)):
-        if one is None or other is None:
+    for earlier, later in ((before, ledger), (ledger, after)):
+        if earlier is None or later is None:
             continue
-        order = order_of(one, other)
+        order, ends = order_of(earlier, later), _ends(earlier, later)
         if order == "follows":
-            yield True, f"ledger {other.ledger_id} continues ledger {one.ledger_id}: {_ends(one, other)}"
+            yield True, f"ledger {later.ledger_id} continues ledger {earlier.ledger_id}: {ends}"
         elif order == "overlaps":
-            yield False, f"ledger {other.ledger_id} does not come after {one.ledger_id}: {_ends(one, other)}"
+            yield False, f"ledger {later.ledger_id} does not come after {earlier.ledger_id}: {ends}"
 
 
 def has_schema(source: EntrySource, ledger_id: int, entry_id: int) -> bool:
-    """Return whether a source has an entry that can be read and is a schema. UnreachableError."""
+    """True if a source has a readable entry that contains a schema. Raises UnreachableError."""
     try:
         raw = source.read(ledger_id, entry_id)
         data = decode_bookie_entry(raw.data).data if raw.bookie else raw.data
@@ -142,7 +139,7 @@ def has_schema(source: EntrySource, ledger_id: int, entry_id: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What one entry at the end of a ledger says."""
+    """The contents of one entry at the end of a ledger."""
 
     digest_type: DigestType
     content: Content = "other"
@@ -155,7 +152,7 @@ class _Entry:
 
 
 def _read(source: EntrySource, ledger_id: int, entry_id: int) -> _Entry | None:
-    """Return what an entry says, None if it cannot be read or its digest is wrong."""
+    """Read an entry; None if it can't be read or its digest is wrong."""
     try:
         raw = source.read(ledger_id, entry_id)
         entry = decode_bookie_entry(raw.data)
@@ -172,7 +169,7 @@ def _read(source: EntrySource, ledger_id: int, entry_id: int) -> _Entry | None:
 def _message(digest_type: DigestType, frame: Frame) -> _Entry:
     first, last = frame.index_range or (None, None)
     metadata = frame.metadata
-    # A marker has no sequence of its producer.
+    # Markers have no sequence id.
     marker = metadata.HasField("marker_type")
     time = metadata.publish_time if frame.broker_timestamp is None else frame.broker_timestamp
     sequence = -1 if marker else metadata.sequence_id
@@ -189,29 +186,28 @@ def _is_schema(data: bytes | memoryview) -> bool:
 
 
 def _content(entries: Iterable[_Entry]) -> Content:
-    found = {entry.content for entry in entries}
-    return found.pop() if len(found) == 1 else "other"
+    contents = {entry.content for entry in entries}
+    return contents.pop() if len(contents) == 1 else "other"
 
 
-def _first_sequences(entries: Iterable[_Entry | None]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _first_sequences(entries: Iterable[_Entry]) -> dict[str, int]:
+    first: dict[str, int] = {}
     for entry in entries:
-        if entry is not None and entry.sequence >= 0:
-            found.setdefault(entry.producer, entry.sequence)
-    return found
+        if entry.sequence >= 0:
+            first.setdefault(entry.producer, entry.sequence)
+    return first
 
 
-def _next_sequences(entries: Iterable[_Entry | None]) -> dict[str, frozenset[int]]:
-    """Return by producer the sequence ids that can come next.
+def _next_sequences(entries: Iterable[_Entry]) -> dict[str, frozenset[int]]:
+    """The sequence ids that can come next, per producer.
 
-    Clients count a batch as one or as many as it has messages.
+    Some clients count a batch as one, others by its messages.
     """
-    found: dict[str, frozenset[int]] = {}
-    for entry in entries:
-        if entry is not None and entry.sequence >= 0:
-            following = {entry.sequence + 1, entry.sequence + max(1, entry.messages)}
-            found[entry.producer] = frozenset(following)
-    return found
+    return {
+        entry.producer: frozenset({entry.sequence + 1, entry.sequence + max(1, entry.messages)})
+        for entry in entries
+        if entry.sequence >= 0
+    }
 
 
 def _holders(source: EntrySource, ledger_id: int) -> set[str]:

@@ -1,8 +1,8 @@
-"""Everything that is known about a ledger, and what of it supports or contradicts a claim.
+"""Gather the evidence about a ledger, and weigh it for or against a claim.
 
 A claim such as "ledger 7 belongs to the topic orders" is never decided by one record. Each piece of evidence
-names its witness: the topic's list, BookKeeper's metadata, the entries on disks, the cursors, other clusters.
-Two pieces from one record count once, because the same damage may have changed both.
+has a witness: the topic's list, BookKeeper's metadata, the entries on disks, the cursors, other clusters. Two
+pieces from one record count once, because the same damage may have changed both.
 
 Sources: apache/pulsar ManagedLedgerImpl (a topic closes a ledger before it creates the next one),
 LedgerMetadataUtils.java (custom metadata).
@@ -26,12 +26,12 @@ from pulsar_meta.jobs.topics.owners import Owner, owner_in_custom
 from pulsar_meta.jobs.topics.topic import Ledger, Metadata
 from pulsar_meta.stores.base import Store
 
-# The clocks of brokers and servers may differ by so much.
+# The maximum difference between the clocks of brokers and servers.
 SLACK_MS: Final = 60_000
-# A broker notes that it closed a ledger at about the time at which it creates the next one.
+# A broker records that it closed a ledger at about the time at which it creates the next one.
 MOMENT_MS: Final = 50
-# So many ledgers are remembered of those that were read last.
-_REMEMBERED: Final = 4096
+# The number of ledgers in the cache.
+_CACHED: Final = 4096
 
 
 class Witness(StrEnum):
@@ -47,7 +47,7 @@ class Witness(StrEnum):
 
 
 class PieceDocument(TypedDict):
-    """A piece of evidence: where it comes from, and what it says."""
+    """A piece of evidence as JSON: its source, and a sentence."""
 
     source: str
     says: str
@@ -55,22 +55,22 @@ class PieceDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One thing that one witness says."""
+    """One sentence of evidence from one witness."""
 
     witness: Witness
     says: str
 
     def document(self) -> PieceDocument:
-        """Return the piece as JSON has it."""
+        """Convert the piece to JSON."""
         return {"source": str(self.witness), "says": self.says}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A claim, what supports it and what contradicts it.
+    """A claim, with the evidence for and against it.
 
-    `other_reading` is what is true if the claim is not. `next_step` is what to look at if the evidence does
-    not decide. `only_witness` says that a second independent piece cannot exist.
+    `other_reading` is the alternative to the claim. `next_step` tells the operator what to check if the
+    evidence does not decide. `only_witness` is True if a second independent piece can't exist.
     """
 
     claim: str
@@ -87,22 +87,22 @@ class Case:
 
     @property
     def allows_repair(self) -> bool:
-        """Whether nothing contradicts the claim, and two witnesses support it (or the only possible one)."""
+        """True if no piece contradicts the claim, and two witnesses support it (or the only possible one)."""
         enough = len(self.witnesses) >= 2 or (self.only_witness and bool(self.supports))
         return enough and not self.contradicts
 
     @property
     def is_likely(self) -> bool:
-        """Whether more independent witnesses support the claim than contradict it."""
+        """True if more independent witnesses support the claim than contradict it."""
         return len(self.witnesses) > len({piece.witness for piece in self.contradicts})
 
     @property
     def is_unlikely(self) -> bool:
-        """Whether more independent witnesses contradict the claim than support it."""
+        """True if more independent witnesses contradict the claim than support it."""
         return len({piece.witness for piece in self.contradicts}) > len(self.witnesses)
 
     def doubt(self) -> str:
-        """Return the two readings, which one is more likely and why, and what to look at; "" for no doubt."""
+        """Explain the likelier reading, the other one, and the next step; "" if the claim allows a repair."""
         if self.allows_repair:
             return ""
         likely, other = self.claim, self.other_reading or f"not so: {self.claim}"
@@ -119,13 +119,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEvidence:
-    """Everything that is known about one ledger.
+    """The evidence about one ledger.
 
-    `metadata` says whether BookKeeper has metadata of it, `bookkeeper` what it says; `created` is when it was
-    created (ms), by its metadata or else by the store. `twin` is another ledger of which this metadata is a
-    copy, byte for byte. `disk` is None if no given disk has an entry; `gaps` are the
-    parts of its bookies that were not given or cannot be read, `missing_logs` the entry logs that an index
-    names for it. `other_clusters` are records of other clusters that name it.
+    `metadata` tells whether BookKeeper has metadata, `bookkeeper` is its content. `created` is the creation
+    time in ms, from the metadata or else from the store. `twin` is another ledger whose metadata is
+    identical, byte for byte. `disk` is None if no given disk has an entry. `gaps` are the parts of its
+    bookies that were not given or can't be read, `missing_logs` are missing entry logs that an index refers
+    to for this ledger, and `other_clusters` are records of other clusters that refer to it.
     """
 
     ledger_id: int
@@ -142,22 +142,22 @@ class LedgerEvidence:
 
     @property
     def owner(self) -> Owner | None:
-        """For whom it was created, by its custom metadata; None if that is not its own or does not say."""
+        """The owner in its custom metadata; None if there is none or the metadata is a copy."""
         if self.bookkeeper is None or self.twin is not None:
             return None
         return owner_in_custom(self.ledger_id, self.bookkeeper.custom)
 
     @property
     def is_nowhere(self) -> bool:
-        """Whether it is certain that no bookie has an entry: all its bookies were given, complete."""
+        """True if certainly no bookie has an entry, because all its bookies were given completely."""
         return self.disks_given and self.disk is None and not self.gaps and not self.missing_logs
 
 
 @dataclass(slots=True)
 class EvidenceReader:
-    """Reads what is known about suspected ledgers, each once. Every method raises UnreachableError.
+    """Reads the evidence about suspected ledgers, each once. Every method raises UnreachableError.
 
-    `complete` says how complete the disks of `source` are, `tiered` which ledgers tiered storage has.
+    `complete` tells how complete the disks of `source` are, `tiered` has the ledgers in tiered storage.
     """
 
     store: Store
@@ -171,13 +171,14 @@ class EvidenceReader:
     def ledger(
         self, ledger_id: int, relatives: Iterable[int] = (), entries: int | None = None
     ) -> LedgerEvidence:
-        """Return what is known about a ledger.
+        """Read the evidence about a ledger.
 
-        `relatives` may have the same metadata by mistake. `entries` is the count in a list that names it.
+        `relatives` are ledgers that may have the same metadata by mistake. `entries` is the count in a
+        topic's list.
         """
         known = self._read.get(ledger_id)
         if known is None:
-            if len(self._read) >= _REMEMBERED:
+            if len(self._read) >= _CACHED:
                 self._read.clear()
             known = self._read[ledger_id] = self._gather(ledger_id)
         if known.bookkeeper is None or not _may_be_copy(known, entries):
@@ -185,28 +186,23 @@ class EvidenceReader:
         return replace(known, twin=self.twin(ledger_id, relatives))
 
     def disk(self, ledger_id: int) -> DiskLedger | None:
-        """Return what disks have of a ledger."""
+        """Read the ends of a ledger on the disks; None without disks or entries."""
         if self.source is None:
             return None
         if ledger_id not in self._disks:
-            if len(self._disks) >= _REMEMBERED:
+            if len(self._disks) >= _CACHED:
                 self._disks.clear()
             self._disks[ledger_id] = read_disk_ledger(self.source, ledger_id)
         return self._disks[ledger_id]
 
     def twin(self, ledger_id: int, relatives: Iterable[int]) -> int | None:
-        """Return a relative whose metadata is the same byte for byte; None if there is none."""
-        wanted = [one for one in dict.fromkeys(relatives) if one != ledger_id and one >= 0]
-        own, *records = self.store.read_many([ledger_path(one) for one in (ledger_id, *wanted)])
-        found = zip(wanted, records, strict=True)
-        return next(
-            (
-                one
-                for one, record in found
-                if own is not None and record is not None and record.value == own.value
-            ),
-            None,
-        )
+        """Find a relative with identical metadata, byte for byte; None if there is none."""
+        others = [other for other in dict.fromkeys(relatives) if other != ledger_id and other >= 0]
+        own, *records = self.store.read_many([ledger_path(at) for at in (ledger_id, *others)])
+        for other, record in zip(others, records, strict=True):
+            if own is not None and record is not None and record.value == own.value:
+                return other
+        return None
 
     def _gather(self, ledger_id: int) -> LedgerEvidence:
         metadata: Metadata = "absent"
@@ -219,7 +215,8 @@ class EvidenceReader:
                 created = bookkeeper.created or record.created
             except DecodeError:
                 metadata = "broken"
-        members = () if bookkeeper is None else [one for part in bookkeeper.segments for one in part.members]
+        segments = () if bookkeeper is None else bookkeeper.segments
+        members = [member for segment in segments for member in segment.members]
         gaps = self.complete.of(members) if members else self.complete.every_gap
         logs = () if self.source is None else tuple(missing_logs(self.source, ledger_id))
         others = {} if self.others is None else self.others.owners([ledger_id])
@@ -239,10 +236,10 @@ class EvidenceReader:
 
 @dataclass(frozen=True, slots=True)
 class TopicLedgers:
-    """What a topic's record and cursors say about its ledgers.
+    """The ledgers of a topic according to its record and cursors.
 
-    `ledgers` is its list in order. `created` returns when a ledger was created. `cursors` has by subscription
-    the ledgers in which it acknowledged something.
+    `ledgers` is its list in order. `created` returns the creation time of a ledger. `cursors` has the ledgers
+    with acknowledged entries per subscription.
     """
 
     name: str
@@ -252,13 +249,14 @@ class TopicLedgers:
 
     @property
     def ids(self) -> list[int]:
-        """The ids of its list, in order."""
+        """The ids in its list, in order."""
         return [ledger.ledger_id for ledger in self.ledgers]
 
     def neighbours(self, ledger_id: int) -> tuple[Ledger | None, Ledger | None]:
-        """Return the ledgers with entries before and after an id; the ledger itself is neither."""
-        before = [one for one in self.ledgers if one.ledger_id < ledger_id and one.entries != 0]
-        after = [one for one in self.ledgers if one.ledger_id > ledger_id and one.entries != 0]
+        """The nearest ledgers with entries before and after an id, without the ledger itself."""
+        filled = [ledger for ledger in self.ledgers if ledger.entries != 0]
+        before = [ledger for ledger in filled if ledger.ledger_id < ledger_id]
+        after = [ledger for ledger in filled if ledger.ledger_id > ledger_id]
         return before[-1] if before else None, after[0] if after else None
 
 
@@ -270,12 +268,12 @@ def membership(
     listed_by: Collection[str] = (),
     relatives: Iterable[int] = (),
 ) -> Case:
-    """Return the case for "a ledger belongs to a topic".
+    """Make the case for "a ledger belongs to a topic".
 
-    `listed_by` are other topics whose lists name it, `relatives` ledgers of other topics whose metadata may
-    have been written over its own.
+    `listed_by` are other topics that list the ledger. `relatives` are ledgers of other topics whose metadata
+    may have overwritten its own.
     """
-    count = next((one.counted for one in topic.ledgers if one.ledger_id == ledger_id), None)
+    count = next((listed.counted for listed in topic.ledgers if listed.ledger_id == ledger_id), None)
     ledger = reader.ledger(ledger_id, (*topic.ids, *relatives), count)
     pieces = [
         *_by_lists(topic, ledger_id, listed_by),
@@ -283,7 +281,7 @@ def membership(
         *_by_time(topic, ledger),
         *_by_disks(reader, topic, ledger),
         *_by_cursors(topic, ledger_id),
-        *((False, Piece(Witness.OTHER_CLUSTER, f"{one} names it")) for one in ledger.other_clusters),
+        *((False, Piece(Witness.OTHER_CLUSTER, f"{owner} refers to it")) for owner in ledger.other_clusters),
     ]
     others = " or ".join(dict.fromkeys(_other_owners(topic, ledger, listed_by)))
     return Case(
@@ -296,11 +294,11 @@ def membership(
 
 
 def foreignness(case: Case) -> Case:
-    """Return the case for "a listed ledger is not the topic's", given the one that it is.
+    """Make the case for "a listed ledger does not belong to the topic" from the opposite case.
 
-    That the list names it is the question itself, and no evidence.
+    The list itself is no evidence, because it is in question.
     """
-    against = tuple(piece for piece in case.supports if piece.says != NAMED)
+    against = tuple(piece for piece in case.supports if piece.says != LISTED)
     return Case(
         f"not so: {case.claim}",
         case.contradicts,
@@ -310,28 +308,28 @@ def foreignness(case: Case) -> Case:
     )
 
 
-NAMED: Final = "its list names the ledger"
+LISTED: Final = "its list contains the ledger"
 _Pieces = Iterator[tuple[bool, Piece]]
 
 
 def _by_lists(topic: TopicLedgers, ledger_id: int, listed_by: Collection[str]) -> _Pieces:
     if ledger_id in topic.ids:
-        yield True, Piece(Witness.LIST, NAMED)
+        yield True, Piece(Witness.LIST, LISTED)
     for name in sorted(listed_by):
-        yield False, Piece(Witness.LIST, f"the list of {name} names it")
+        yield False, Piece(Witness.LIST, f"the list of {name} contains it")
 
 
 def _by_metadata(topic: TopicLedgers, ledger: LedgerEvidence) -> _Pieces:
     if ledger.twin is not None:
-        says = f"its metadata is a copy of that of ledger {ledger.twin}, byte for byte, or the reverse"
+        says = f"its metadata is identical to that of ledger {ledger.twin}, so one of them is a copy"
         yield False, Piece(Witness.METADATA, says)
         return
     owner = ledger.owner
     if owner is None:
         return
-    mine = owner.role == "data" and owner.name == topic.name
-    says = "it was created for the topic" if mine else f"it was created as {owner.role} of {owner.name}"
-    yield mine, Piece(Witness.METADATA, f"by its custom metadata {says}")
+    own = owner.role == "data" and owner.name == topic.name
+    purpose = "for the topic" if own else f"as {owner.role} of {owner.name}"
+    yield own, Piece(Witness.METADATA, f"according to its custom metadata, it was created {purpose}")
 
 
 def _by_time(topic: TopicLedgers, ledger: LedgerEvidence) -> _Pieces:
@@ -340,13 +338,13 @@ def _by_time(topic: TopicLedgers, ledger: LedgerEvidence) -> _Pieces:
     before, after = topic.neighbours(ledger.ledger_id)
     if before is None or after is None or not (_has_own_time(topic, before) and _has_own_time(topic, after)):
         return
-    found = fits_by_time(ledger.created, before.closed_at, topic.created(after.ledger_id))
-    if found is not None:
-        yield found[0], Piece(Witness.LIST, found[1])
+    verdict = fits_by_time(ledger.created, before.closed_at, topic.created(after.ledger_id))
+    if verdict is not None:
+        yield verdict[0], Piece(Witness.LIST, verdict[1])
 
 
 def _has_own_time(topic: TopicLedgers, ledger: Ledger) -> bool:
-    """Return whether a ledger was created before it was closed; after a restore the store's time is later."""
+    """True if a ledger was created before it was closed. After a restore, the store's time is later."""
     created = topic.created(ledger.ledger_id)
     return created is not None and (ledger.closed_at is None or created <= ledger.closed_at + SLACK_MS)
 
@@ -354,21 +352,18 @@ def _has_own_time(topic: TopicLedgers, ledger: Ledger) -> bool:
 def fits_by_time(
     created: int | None, closed_before: int | None, created_after: int | None
 ) -> tuple[bool, str] | None:
-    """Tell whether a ledger was created while a topic had no other ledger open: (whether it was, why).
+    """Check whether a ledger was created while a topic had no other ledger open: (True if so, explanation).
 
-    `closed_before` is when the topic's ledger before it was closed, `created_after` when the next one was
-    created. None if the times are not known or decide nothing.
+    `closed_before` is when the topic's previous ledger was closed, `created_after` when the next one was
+    created. None if the times are unknown or don't decide.
     """
     if created is None or closed_before is None or created_after is None:
         return None
     if created < closed_before - SLACK_MS or created > created_after + SLACK_MS:
         return False, "it was created when the topic had another ledger open"
     if closed_before - MOMENT_MS <= created <= created_after + MOMENT_MS:
-        return (
-            True,
-            "it was created after the ledger before it was closed and before the next one was created",
-        )
-    # Clocks that differ may be the reason.
+        return True, "it was created after the previous ledger was closed and before the next one was created"
+    # The difference may be due to different clocks.
     return None
 
 
@@ -378,9 +373,11 @@ def _by_disks(reader: EvidenceReader, topic: TopicLedgers, ledger: LedgerEvidenc
         if ledger.is_nowhere and known is not None and (known.last_entry or 0) >= 0:
             yield False, Piece(Witness.DISKS, "no bookie has an entry of it")
         return
-    before, after = topic.neighbours(ledger.ledger_id)
-    beside = [None if one is None else reader.disk(one.ledger_id) for one in (before, after)]
-    for supports, says in fits_between(ledger.disk, beside[0], beside[1]):
+    before, after = (
+        None if neighbour is None else reader.disk(neighbour.ledger_id)
+        for neighbour in topic.neighbours(ledger.ledger_id)
+    )
+    for supports, says in fits_between(ledger.disk, before, after):
         yield supports, Piece(Witness.DISKS, says)
 
 
@@ -400,17 +397,17 @@ def _other_owners(topic: TopicLedgers, ledger: LedgerEvidence, listed_by: Collec
 
 def _next_step(reader: EvidenceReader, ledger: LedgerEvidence) -> str:
     if reader.source is None:
-        return "Give the bookies' disks (--entries bookie-disk:PATH): the indexes of the messages tell"
+        return "Add the bookies' disks (--entries bookie-disk:PATH), because message indexes can decide"
     if ledger.gaps:
-        return f"Give what is missing: {ledger.gaps[0]}"
-    return f"Compare the messages: dump-entries {ledger.ledger_id}, and the ledgers beside it"
+        return f"Add the missing part: {ledger.gaps[0]}"
+    return f"Compare the messages of this ledger (dump-entries {ledger.ledger_id}) and of its neighbours"
 
 
 def _may_be_copy(ledger: LedgerEvidence, entries: int | None) -> bool:
-    """Return whether metadata that equals another ledger's must be a copy of it.
+    """True if metadata that equals another ledger's must be a copy of it.
 
-    Two ledgers are never created in the same millisecond for one owner. Metadata without that time may be
-    equal by chance, unless disks or the topic's list contradict it.
+    Two ledgers of one owner are never created in the same millisecond. Metadata without a creation time may
+    be equal by chance, unless disks or the topic's list contradict it.
     """
     known = ledger.bookkeeper
     if known is None or known.created is not None:
@@ -419,5 +416,5 @@ def _may_be_copy(ledger: LedgerEvidence, entries: int | None) -> bool:
         return False
     if ledger.disk is not None and not ledger.gaps and not ledger.missing_logs:
         return ledger.disk.last_entry != known.last_entry
-    # A list that names the ledger is a reason for its record; without disks one of both is wrong.
+    # If a list contains the ledger, its metadata can be genuine even though no bookie has an entry.
     return entries is None and ledger.is_nowhere and known.last_entry >= 0

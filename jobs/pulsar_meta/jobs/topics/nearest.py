@@ -1,4 +1,4 @@
-"""What may have been meant by a name that nothing in the store has."""
+"""Suggest the nearest name in the store for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pulsar_meta.codecs.names import (
 )
 from pulsar_meta.stores.base import Store
 
-# So many names are compared: beyond, the comparison would take longer than the command.
+# At most this many names are compared, because more would take longer than the command itself.
 COMPARED: Final = 5000
 
 
 def missing(store: Store, path: str) -> NotFoundError:
-    """Return the error for what is not in the store: a topic and a cursor by their names, else the path."""
+    """Make the error for a path that is not in the store. It names the topic or cursor, or else the path."""
     place = _named(path)
-    # A partition was named by its number, and there may be thousands of them.
-    meant = "" if place is not None and place[0].partition is not None else did_you_mean(store, path)
-    return NotFoundError(f"{_what(path)}{meant}", source=store.url)
+    # Suggesting another partition does not help, and there may be thousands of them.
+    suggestion = "" if place is not None and place[0].partition is not None else did_you_mean(store, path)
+    return NotFoundError(f"{_what(path)}{suggestion}", source=store.url)
 
 
 def _named(path: str) -> tuple[TopicName, str | None] | None:
-    """Return the topic, and the cursor, whose record lies at a path; None where none can."""
+    """The topic and cursor whose record is at a path; None for other paths."""
     scalable = split_scalable_path(path)
     return split_managed_ledger_path(path) if scalable is None else (scalable, None)
 
@@ -43,16 +43,17 @@ def _what(path: str) -> str:
 
 
 def did_you_mean(store: Store, path: str) -> str:
-    """Return `; did you mean …?` for a path that is not in the store, "" where nothing comes near it.
+    """Suggest a similar name as `; did you mean …?`; "" if there is none.
 
-    A topic and a cursor are called by their names. Where no topic comes near, a scalable one may.
+    Topics and cursors are suggested by name. If no similar persistent topic exists, scalable topics are
+    searched.
     """
-    found = nearest_path(store, path) or _nearest_scalable(store, path)
-    if found is None:
+    nearest = nearest_path(store, path) or _nearest_scalable(store, path)
+    if nearest is None:
         return ""
-    place = _named(found)
+    place = _named(nearest)
     if place is None:
-        return f"; did you mean {found.removeprefix(f'{MANAGED_LEDGERS}/')}?"
+        return f"; did you mean {nearest.removeprefix(f'{MANAGED_LEDGERS}/')}?"
     return f"; did you mean {place[0] if place[1] is None else place[1]}?"
 
 
@@ -61,34 +62,34 @@ def _nearest_scalable(store: Store, path: str) -> str | None:
     if topic is None or topic.domain != "persistent" or topic.cluster is not None:
         return None
     near = nearest_path(store, topic.as_scalable.path)
-    # Not another namespace: the topic itself.
+    # A suggestion must be a topic, not just another namespace.
     return near if near is not None and split_scalable_path(near) is not None else None
 
 
 def nearest_path(store: Store, path: str) -> str | None:
-    """Return the path in the store that differs least in the first part that the store has not."""
+    """Find the path that is most similar in the first part that the store does not have."""
     parts = [part for part in path.split("/") if part]
-    there = ""
+    existing = ""
     for at, part in enumerate(parts):
-        names = store.children(there or "/")
+        names = store.children(existing or "/")
         if part not in names:
             near = get_close_matches(part, names[:COMPARED], 1)
-            return None if not near else _longest(store, [f"{there}/{near[0]}", *parts[at + 1 :]])
-        there = f"{there}/{part}"
+            return None if not near else _longest(store, [f"{existing}/{near[0]}", *parts[at + 1 :]])
+        existing = f"{existing}/{part}"
     return None
 
 
 def _longest(store: Store, parts: list[str]) -> str:
-    """Return as much of a path as is there; its first part is."""
-    there = parts[0]
+    """The longest beginning of a path that exists. The first part is known to exist."""
+    existing = parts[0]
     for part in parts[1:]:
-        if part not in store.children(there):
+        if part not in store.children(existing):
             break
-        there = f"{there}/{part}"
-    return there
+        existing = f"{existing}/{part}"
+    return existing
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """Return `; did you mean …?` for the one of `names` that differs least, "" where none comes near."""
+    """Suggest the most similar of `names` as `; did you mean …?`; "" if there is none."""
     near = get_close_matches(name, list(islice(names, COMPARED)), 1)
     return f"; did you mean {near[0]}?" if near else ""

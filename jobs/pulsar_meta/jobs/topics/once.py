@@ -1,21 +1,21 @@
-"""What comes once: paths, or lines that are said."""
+"""Drop duplicates from a stream of strings."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 from typing import Final
 
-MARK_BYTES: Final = 12
+HASH_BYTES: Final = 12
 
 
-class Once:
-    """Texts that came before: a few bytes of each are kept, since there may be many."""
+class Dedup:
+    """Recognises strings that were seen before, using 12 bytes of memory per string."""
 
     def __init__(self) -> None:
-        self._marks: set[bytes] = set()
+        self._hashes: set[bytes] = set()
 
     def is_new(self, text: str) -> bool:
-        """Take a text; return whether it did not come before."""
-        encoded, before = text.encode("utf-8", "surrogatepass"), len(self._marks)
-        self._marks.add(blake2b(encoded, digest_size=MARK_BYTES).digest())
-        return len(self._marks) > before
+        """Add a string. Returns True the first time it is seen."""
+        encoded, before = text.encode("utf-8", "surrogatepass"), len(self._hashes)
+        self._hashes.add(blake2b(encoded, digest_size=HASH_BYTES).digest())
+        return len(self._hashes) > before

@@ -1,8 +1,8 @@
-"""Other clusters that keep their ledgers in the same BookKeeper, and which ledgers they name.
+"""Find other clusters that use the same BookKeeper, and the ledgers that they refer to.
 
-Clusters share a BookKeeper if their metadata is below a root of its own in the same store, such as
-`/west/managed-ledgers` beside `/managed-ledgers`, or in a store of its own. The ledgers of the other clusters
-look like orphans, or like ledgers that a topic of the same name has lost.
+Clusters share a BookKeeper if each has its metadata under a separate root in the same store, such as
+`/west/managed-ledgers` next to `/managed-ledgers`, or in a separate store. The ledgers of other clusters look
+like orphans, or like ledgers that a topic of the same name has lost.
 
 Source: Pulsar's documentation of `metadataStoreUrl` (a root path after the servers) and
 `bookkeeperMetadataServiceUri`.
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Nodes of Pulsar, BookKeeper and ZooKeeper themselves, below which no other cluster has its root.
+# Nodes of Pulsar, BookKeeper and ZooKeeper, below which no other cluster has its root.
 _OWN: Final = frozenset(
     {
         *("managed-ledgers", "ledgers", "admin", "schemas", "namespace", "loadbalance"),
         *("zookeeper", "counters", "topics"),
     }
 )
-# A root of three names, such as /clusters/eu/west, is looked for; nodes with more children are no roots.
+# Roots have at most three names, such as /clusters/eu/west. Nodes with more children than this are no roots.
 _DEPTH: Final = 3
 _WIDEST: Final = 200
-# So many records that are equal in value and version tell that two addresses lead to one store.
+# Two addresses lead to the same store if this many records have the same values and versions.
 _COMPARED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The root of another cluster's metadata: a path in a store, "" for the root of the store itself."""
+    """The root of another cluster's metadata: a path in a store, or "" for the root of the store."""
 
     store: Store
     root: str
 
     @property
     def label(self) -> str:
-        """How messages name it: the path in the same store, or the URL of the other store."""
+        """The name in messages: the path in the same store, or the URL of the other store."""
         return self.root or redact(self.store.url)
 
     def records(self) -> Iterator[Versioned]:
-        """Yield the records that may name ledgers, with paths as its own cluster has them."""
+        """Yield the records that may refer to ledgers, with the paths that the other cluster uses."""
         for parent in (MANAGED_LEDGERS, SCHEMAS):
             for record in self.store.scan(f"{self.root}{parent}"):
                 yield record._replace(path=record.path.removeprefix(self.root))
@@ -62,24 +62,22 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class OtherOwner:
-    """A record of another cluster that names a ledger. `cluster` is the label of its tree."""
+    """A record of another cluster that refers to a ledger. `cluster` is the label of its tree."""
 
     cluster: str
     owner: Owner
 
     def __str__(self) -> str:
-        whose = (
-            f"{self.owner.name}, subscription {self.owner.cursor}" if self.owner.cursor else self.owner.name
-        )
-        return f"{whose} of {self.cluster}"
+        subscription = f", subscription {self.owner.cursor}" if self.owner.cursor else ""
+        return f"{self.owner.name}{subscription} of {self.cluster}"
 
 
 @dataclass(slots=True)
 class OtherClusters:
-    """Which ledgers other clusters name. The trees are read when the first ledger is asked for.
+    """The ledgers of other clusters. The trees are read when they are first needed.
 
-    Memory: 8 bytes per ledger that another cluster names. `broken` counts records that cannot be decoded and
-    may name any ledger. `report` is called with each of them.
+    Memory: 8 bytes per ledger of another cluster. `report` is called with each corrupt record, and `broken`
+    counts them, because they may refer to any ledger.
     """
 
     store: Store
@@ -99,7 +97,7 @@ class OtherClusters:
 
     @property
     def named(self) -> NDArray[np.int64]:
-        """The ids of all ledgers that another cluster names, ascending, each once. Needs NumPy."""
+        """The ids of all ledgers that other clusters refer to, ascending, each once. Needs NumPy."""
         import numpy as np
 
         if self._named is None:
@@ -110,33 +108,33 @@ class OtherClusters:
         return self._named
 
     def names(self, ledger_id: int) -> bool:
-        """Return whether another cluster names a ledger."""
+        """True if another cluster refers to a ledger."""
         if not self.trees:
             return False
         at = int(self.named.searchsorted(ledger_id))
         return at < len(self.named) and int(self.named[at]) == ledger_id
 
     def owners(self, ledger_ids: Iterable[int]) -> dict[int, list[OtherOwner]]:
-        """Return who names each of these ledgers in another cluster; ledgers that none names are left out.
+        """Find the records of other clusters that refer to these ledgers. Other ledgers are omitted.
 
-        Reads the trees once more if a ledger is among those that they name.
+        Reads the trees again if any of the ledgers is among those that they refer to.
         """
-        wanted = {one for one in ledger_ids if self.names(one)}
+        wanted = {ledger_id for ledger_id in ledger_ids if self.names(ledger_id)}
         unread = wanted - self._owners.keys()
         if unread:
-            self._owners |= {one: [] for one in unread}
+            self._owners |= {ledger_id: [] for ledger_id in unread}
             for tree in self.trees:
                 for owner in self._owners_in(tree):
                     if owner.ledger_id in unread:
                         self._owners[owner.ledger_id].append(OtherOwner(tree.label, owner))
-        return {one: self._owners[one] for one in sorted(wanted)}
+        return {ledger_id: self._owners[ledger_id] for ledger_id in sorted(wanted)}
 
     def owner(self, ledger_id: int) -> OtherOwner | None:
-        """Return the first record of another cluster that names a ledger, None for none."""
+        """The first record of another cluster that refers to a ledger; None if there is none."""
         return next(iter(self.owners([ledger_id]).get(ledger_id, ())), None)
 
     def _find_trees(self) -> Iterator[Tree]:
-        """Yield the trees beside the cluster's own one that do not have a BookKeeper to themselves."""
+        """Yield the trees of other clusters, without those that have a separate BookKeeper."""
         yield from (tree for tree in _trees_below(self.store) if not has_ledgers(tree))
         bookkeeper = self.store.ledgers if isinstance(self.store, RoutedStore) else None
         for other in (*([] if bookkeeper is None else [bookkeeper]), *self.others):
@@ -155,8 +153,8 @@ class OtherClusters:
 
 
 def cluster_roots(store: Store) -> list[str]:
-    """Return the paths below which other clusters have their metadata, such as `/west`."""
-    found: list[str] = []
+    """List the paths below which other clusters have their metadata, such as `/west`."""
+    all_roots: list[str] = []
     level = [""]
     for _ in range(_DEPTH):
         below = [
@@ -170,21 +168,21 @@ def cluster_roots(store: Store) -> list[str]:
             for path, names in zip(below, _children(store, below), strict=True)
             if MANAGED_LEDGERS[1:] in names
         ]
-        found += roots
+        all_roots += roots
         level = [path for path in below if path not in roots]
         if not level:
             break
-    return sorted(found)
+    return sorted(all_roots)
 
 
 def _children(store: Store, paths: Sequence[str]) -> list[list[str]]:
-    """Return the children of each path; none for a node with so many that it is no root."""
-    found = store.children_many([path or "/" for path in paths]) if paths else []
-    return [names if len(names) <= _WIDEST else [] for names in found]
+    """List the children of each path; none for nodes with too many children to be a root."""
+    children = store.children_many([path or "/" for path in paths]) if paths else []
+    return [names if len(names) <= _WIDEST else [] for names in children]
 
 
 def has_ledgers(tree: Tree) -> bool:
-    """Return whether a tree has metadata of ledgers itself, so that its ids are those of other ledgers."""
+    """True if a tree has BookKeeper metadata, so that its ledger ids are those of another BookKeeper."""
     return any(name.isdecimal() for name in tree.store.children(f"{tree.root}{LEDGERS}"))
 
 
@@ -193,10 +191,10 @@ def _trees_below(store: Store) -> list[Tree]:
 
 
 def _is_same(tree: Tree, store: Store) -> bool:
-    """Return whether a tree in another store is the cluster itself, reached by another address."""
+    """True if a tree in another store is the cluster itself, reached by another address."""
     first = list(islice(tree.records(), _COMPARED))
-    mine = store.read_many([record.path for record in first])
+    own_records = store.read_many([record.path for record in first])
     return bool(first) and all(
         own is not None and (own.value, own.version) == (record.value, record.version)
-        for record, own in zip(first, mine, strict=True)
+        for record, own in zip(first, own_records, strict=True)
     )

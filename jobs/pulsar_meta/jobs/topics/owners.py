@@ -1,12 +1,12 @@
-"""Who names a ledger, and as what: the one answer to whom a ledger belongs.
+"""Find the owners of ledgers: the records that refer to them.
 
-A ledger is named by the record of a topic (its data), by that of a cursor (the cursor's state, compacted
-data, indexes of delayed messages), or by a schema's. What the ledger's own custom metadata says is no naming:
-that is what whoever created it meant it for, and stays when nobody needs it any more.
+Records of topics refer to data ledgers. Records of cursors refer to ledgers with the cursor's state,
+compacted data, and indexes of delayed messages. Schema records refer to schemas. A ledger's custom metadata
+is no reference: it shows what the ledger was created for, and remains when the ledger is no longer used.
 
 Sources: apache/pulsar MLDataFormats.proto, CompactedTopicImpl and TwoPhaseCompactor (the property of the
-cursor `__compaction`), BucketDelayedDeliveryTracker (properties of subscriptions),
-SchemaStorageFormat.proto, LedgerMetadataUtils.java.
+cursor `__compaction`), BucketDelayedDeliveryTracker (properties of subscriptions), SchemaStorageFormat.proto,
+LedgerMetadataUtils.java.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Store, Versioned
 
-# What of a topic or schema a ledger holds.
+# The contents of a ledger.
 Role = Literal["data", "cursor", "compacted", "delayed-index-bucket", "schema"]
 SCHEMAS: Final = "/schemas"
 COMPACTION: Final = "__compaction"
 COMPACTED_LEDGER: Final = "CompactedTopicLedger"
 BUCKET: Final = "#pulsar.internal.delayed.bucket_"
-# Takes the path of a cursor that may name one more ledger, and why that cannot be seen.
+# Called with the path of a cursor that may refer to another ledger, and why that is not visible.
 Unseen = Callable[[str, str], None]
 Report = Callable[[DecodeError], None]
 
 
 class Owner(NamedTuple):
-    """One that names a ledger.
+    """A record that refers to a ledger.
 
-    `name` is the topic, of a schema `tenant/namespace/name`; `cursor` the subscription where it is one's;
-    `path` is the record that names it, None where only the ledger's custom metadata says so. `certain` is
-    false for a pointer in the record of a cursor whose state lies in a ledger that was not read: it is as
-    old as that ledger.
+    `name` is the topic, or `tenant/namespace/name` for a schema. `cursor` is the subscription, if any. `path`
+    is the record's; None if only the ledger's custom metadata names the owner. `certain` is False for a
+    pointer in the record of a cursor whose state ledger was not read, because the pointer is as old as that
+    ledger.
     """
 
     ledger_id: int
@@ -62,7 +62,7 @@ class Owner(NamedTuple):
 
 @dataclass(slots=True)
 class Gaps:
-    """What a pass over the store could not see of who names which ledger, handed on as it comes up."""
+    """The references that a pass over the store could not see; each is passed on when it is found."""
 
     report: Report
     note: Unseen = lambda path, why: None
@@ -70,17 +70,17 @@ class Gaps:
     pointers: int = 0
 
     def broken(self, error: DecodeError) -> None:
-        """Count a record that cannot be decoded: it may name any ledger."""
+        """Count a corrupt record, which may refer to any ledger."""
         self.records += 1
         self.report(error)
 
     def unseen(self, path: str, why: str) -> None:
-        """Count a pointer to compacted data that was not seen."""
+        """Count a pointer to compacted data that is not visible."""
         self.pointers += 1
         self.note(path, why)
 
     def may_hide(self, created_for: Owner | None) -> bool:
-        """Return whether a ledger that was created for this may be named, though nobody was seen to."""
+        """True if an unseen reference to a ledger that was created for this owner may exist."""
         role = None if created_for is None else created_for.role
         return self.records > 0 or (self.pointers > 0 and role in (None, "compacted"))
 
@@ -88,13 +88,11 @@ class Gaps:
 def owners(
     store: Store, source: EntrySource | None, report: Report, unseen: Unseen = lambda path, why: None
 ) -> Iterator[Owner]:
-    """Yield whatever names a ledger, in one pass over the topics, cursors and schemas of a store.
+    """Yield all references to ledgers in the topics, cursors and schemas of a store, in one pass.
 
-    A ledger may come several times (shadow topics), and one that does not exist, too. A record that is
-    broken goes to `report`: what it named is not known. The pointer to compacted data lies in the state of
-    the cursor `__compaction`; where that is a ledger of which `source` has no entry, its path goes to
-    `unseen`.
-    UnreachableError from store or source.
+    A ledger can occur several times, for example with shadow topics, and need not exist. Corrupt records go
+    to `report`. The pointer to compacted data is in the state of the cursor `__compaction`. If that state is
+    in a ledger of which `source` has no entry, the cursor's path goes to `unseen`. Raises UnreachableError.
     """
     for record in chain(store.scan(MANAGED_LEDGERS), store.scan(SCHEMAS)):
         try:
@@ -110,18 +108,18 @@ def owners_of(
     report: Report,
     unseen: Unseen = lambda path, why: None,
 ) -> dict[int, list[Owner]]:
-    """Return who names each of these ledgers, nobody being an empty list; in one pass, as `owners`."""
-    found: dict[int, list[Owner]] = {ledger_id: [] for ledger_id in wanted}
+    """Find the owners of each wanted ledger (an empty list if there is none), in one pass like `owners`."""
+    by_ledger: dict[int, list[Owner]] = {ledger_id: [] for ledger_id in wanted}
     for owner in owners(store, source, report, unseen):
-        if owner.ledger_id in found:
-            found[owner.ledger_id].append(owner)
-    return found
+        if owner.ledger_id in by_ledger:
+            by_ledger[owner.ledger_id].append(owner)
+    return by_ledger
 
 
 def first_owner(named: Sequence[Owner], created_for: Owner | None) -> Owner | None:
-    """Return whose a ledger is: of several that name it the one for which it was created.
+    """Choose the owner for which the ledger was created, otherwise the first one.
 
-    Shadow topics name the ledgers of their source.
+    Several records can refer to a ledger, because shadow topics list the ledgers of their source.
     """
     if created_for is not None:
         for owner in named:
@@ -131,9 +129,9 @@ def first_owner(named: Sequence[Owner], created_for: Owner | None) -> Owner | No
 
 
 def named_by(record: Versioned, source: EntrySource | None, unseen: Unseen) -> Iterator[Owner]:
-    """Yield the ledgers that one record names, none where it is no topic's, cursor's or schema's.
+    """Yield the references to ledgers in one record; none if it is no record of a topic, cursor or schema.
 
-    DecodeError, naming the record, where it is broken.
+    Raises DecodeError with the record's path.
     """
     path = record.path
     with decoding(path):
@@ -152,7 +150,7 @@ def named_by(record: Versioned, source: EntrySource | None, unseen: Unseen) -> I
 
 
 def owner_in_custom(ledger_id: int, custom: Mapping[str, str]) -> Owner | None:
-    """Return for whom a ledger was created, by its custom metadata; None where that is not Pulsar's."""
+    """Read the intended owner from a ledger's custom metadata; None if Pulsar did not write it."""
     topic, cursor = custom.get("pulsar/managed-ledger"), custom.get("pulsar/cursor")
     match custom.get("component"):
         case "managed-ledger" if topic is not None:
@@ -164,27 +162,27 @@ def owner_in_custom(ledger_id: int, custom: Mapping[str, str]) -> Owner | None:
             return Owner(ledger_id, "schema", custom.get("pulsar/schemaId", "?"), None, None)
         case "delayed-index-bucket":
             name = custom.get("pulsar/delayedIndexTopic", "?")
-            of = _decoded(custom.get("pulsar/delayedIndexCursor"))
-            return Owner(ledger_id, "delayed-index-bucket", name, of, None)
+            cursor = _decoded(custom.get("pulsar/delayedIndexCursor"))
+            return Owner(ledger_id, "delayed-index-bucket", name, cursor, None)
     return None
 
 
 def bucket_ledgers(info: ManagedCursorInfo) -> Iterator[int]:
-    """Yield the ledgers with indexes of delayed messages that a subscription names."""
+    """Yield the ledgers with indexes of delayed messages that a cursor record refers to."""
     for item in info.cursorProperties:
         if item.name.startswith(BUCKET) and item.value.isascii() and item.value.isdecimal():
             yield int(item.value)
 
 
 def names_any(cursor: str, info: ManagedCursorInfo) -> bool:
-    """Return whether the record of a cursor may name a ledger, which most do not."""
+    """True if the record of a cursor may refer to a ledger. Most records don't."""
     return info.cursorsLedgerId != STATE_IN_RECORD or bool(len(info.cursorProperties)) or cursor == COMPACTION
 
 
 def named_by_cursor(
     path: str, topic: str, cursor: str, info: ManagedCursorInfo, source: EntrySource | None, unseen: Unseen
 ) -> Iterator[Owner]:
-    """Yield the ledgers that the record of a cursor at `path` names; UnreachableError from the source."""
+    """Yield the references in the record of a cursor at `path`. Raises UnreachableError."""
     if info.cursorsLedgerId != STATE_IN_RECORD:
         yield Owner(info.cursorsLedgerId, "cursor", topic, cursor, path)
     for ledger_id in bucket_ledgers(info):
@@ -196,18 +194,21 @@ def named_by_cursor(
 def _compacted(
     path: str, topic: str, info: ManagedCursorInfo, source: EntrySource | None, unseen: Unseen
 ) -> Iterator[Owner]:
-    """Yield the ledger with the compacted data of a topic; an old pointer where the state is not here."""
-    found: CursorState = state_of(info, source)
-    state: ManagedCursorInfo | PositionInfo = info if found.state is None else found.state
-    if found.state is None:
-        unseen(path, f"its state lies in ledger {found.ledger_id}, of which no source has an entry")
+    """Yield the ledger with a topic's compacted data.
+
+    The pointer is old if the current state is not available.
+    """
+    cursor: CursorState = state_of(info, source)
+    state: ManagedCursorInfo | PositionInfo = info if cursor.state is None else cursor.state
+    if cursor.state is None:
+        unseen(path, f"its state is in ledger {cursor.ledger_id}, of which no source has an entry")
     for item in state.properties:
         if item.name == COMPACTED_LEDGER:
-            yield Owner(item.value, "compacted", topic, COMPACTION, path, found.state is not None)
+            yield Owner(item.value, "compacted", topic, COMPACTION, path, cursor.state is not None)
 
 
 def _of_schema(record: Versioned) -> Iterator[Owner]:
-    """Yield the ledger of each version of a schema, once."""
+    """Yield the ledger of each version of a schema, each once."""
     if not record.value:
         return
     locator = parse_message(SchemaLocator, record.value)
@@ -221,7 +222,7 @@ def _of_schema(record: Versioned) -> Iterator[Owner]:
 def _topic_name(path: str) -> str:
     parts = path.split("/")
     if len(parts) == 4 and parts[2] == "persistent" and "%" not in path and "+" not in path:
-        # Plain, as almost all are.
+        # A fast path for almost all names.
         return f"persistent://{parts[0]}/{parts[1]}/{parts[3]}"
     place = split_managed_ledger_path(f"{MANAGED_LEDGERS}/{path}")
     return path if place is None else str(place[0])

@@ -1,7 +1,7 @@
-"""Which entries of a ledger should be on the disks that are read, as its ensembles say.
+"""Derive from a ledger's ensembles which of its entries should be on the given disks.
 
-BookKeeper writes each entry to some bookies of the ensemble only: what the others have is not missing
-where their disks were not given.
+BookKeeper writes each entry to some bookies of the ensemble only. Entries on other bookies are not missing if
+the disks of those bookies were not given.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_END: Final = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Stripe:
-    """Of the entries [first, stop), those whose id leaves one of `remainders` when divided by `size`."""
+    """The entries in [first, stop) whose id modulo `size` is in `remainders`."""
 
     first: int
     stop: int
@@ -34,16 +34,16 @@ class Stripe:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The entries that should be on certain disks: every one unless the ensembles say that they are not.
+    """The entries that should be on certain disks; all entries, unless the ensembles are known.
 
-    `deleted`: BookKeeper has deleted the ledger, so none of what is left of it should be anywhere.
+    `deleted` is True if BookKeeper has deleted the ledger, so that no entry is expected anywhere.
     """
 
     stripes: tuple[Stripe, ...] = (Stripe(0, NO_END, 1, (0,)),)
     deleted: bool = False
 
     def count(self, first: int, last: int) -> int:
-        """Return how many of the entries [first, last] should be here; nothing is stepped through."""
+        """Count the entries in [first, last] that should be here, without enumerating them."""
         return sum(
             (stop - 1 - remainder) // stripe.size - (start - 1 - remainder) // stripe.size
             for stripe, start, stop in self._within(first, last)
@@ -51,11 +51,11 @@ class Placement:
         )
 
     def elsewhere(self, first: int, last: int) -> int:
-        """Return how many of the entries [first, last] should be on other disks alone."""
+        """Count the entries in [first, last] that should only be on other disks."""
         return 0 if self.deleted else max(0, last - first + 1) - self.count(first, last)
 
     def first(self, first: int, last: int) -> int | None:
-        """Return the first entry of [first, last] that should be here, None where none should."""
+        """The first entry in [first, last] that should be here; None if there is none."""
         for stripe, start, stop in self._within(first, last):
             for entry_id in range(start, min(stop, start + stripe.size)):
                 if entry_id % stripe.size in stripe.remainders:
@@ -63,7 +63,7 @@ class Placement:
         return None
 
     def count_of(self, entry_ids: NDArray[np.int64]) -> int:
-        """Return how many of these entries should be here."""
+        """Count the given entries that should be here."""
         import numpy as np
 
         return sum(
@@ -80,7 +80,7 @@ class Placement:
 
 
 def placement(ledger: Ledger, source: EntrySource) -> Placement:
-    """Return which entries of a ledger `source` should have."""
+    """Find out which entries of a ledger `source` should have."""
     if ledger.metadata == "absent" and ledger.state == "unknown":
         return Placement((), deleted=True)
     if source.bookies is None or ledger.bookkeeper is None:
@@ -88,14 +88,14 @@ def placement(ledger: Ledger, source: EntrySource) -> Placement:
     try:
         return placement_on(ledger.bookkeeper.ensembles(), source.bookies)
     except DecodeError:
-        # Metadata without an ensemble says nothing about where entries are.
+        # Without an ensemble, any entry may be on any bookie.
         return Placement()
 
 
 def with_end(ledger: Ledger, source: EntrySource) -> Ledger:
-    """Return a ledger, one that is open with as many entries as `source` has of it.
+    """Set the number of entries of an open ledger from the entries in `source`.
 
-    Its number of entries stays None where others than the source's bookies may have more.
+    The number stays None if other bookies may have more entries.
     """
     if ledger.entries is not None:
         return ledger
@@ -114,12 +114,12 @@ def _largest_ensemble(ledger: Ledger) -> int:
 
 
 def placement_on(ensembles: Ensembles, bookies: frozenset[str]) -> Placement:
-    """Return which entries of a ledger were written to one of these bookies at least."""
+    """Find out which entries of a ledger were written to at least one of these bookies."""
     starts = [0, *(segment.first_entry for segment in ensembles.segments[1:])]
     stripes = []
     for segment, first, stop in zip(ensembles.segments, starts, [*starts[1:], NO_END], strict=True):
         size = len(segment.members)
-        held = [
+        remainders = [
             remainder
             for remainder in range(size)
             if any(
@@ -127,5 +127,5 @@ def placement_on(ensembles: Ensembles, bookies: frozenset[str]) -> Placement:
                 for copy in range(ensembles.write_quorum)
             )
         ]
-        stripes.append(Stripe(first, stop, size, tuple(held)))
+        stripes.append(Stripe(first, stop, size, tuple(remainders)))
     return Placement(tuple(stripes))

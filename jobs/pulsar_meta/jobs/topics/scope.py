@@ -1,4 +1,4 @@
-"""Choose topics and cursors: by name, by glob, by namespace, or all; with partitions and segments."""
+"""Choose topics and cursors by name, glob or namespace, including partitions and segments."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ from pulsar_meta.codecs.names import (
     split_managed_ledger_path,
 )
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
-from pulsar_meta.jobs.topics.once import Once
+from pulsar_meta.jobs.topics.once import Dedup
 from pulsar_meta.jobs.topics.segments import GLOB, read_scalable, scalable_topics
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
-# From so many on, what there is gets listed instead of each of them being asked for.
+# With more partitions than this, the existing records are listed instead of read one by one.
 MANY: Final = 1000
-# Pulsar itself refuses fewer by default; more is a mistake, or meant to keep somebody busy.
+# More partitions than this are rejected. Pulsar's own limit is lower by default.
 MOST: Final = 1_000_000
 
 
 def named_topics(store: Store, name: TopicName) -> list[TopicName]:
-    """Return the topic itself, its partitions or its segments in order, whether or not they have a record.
+    """The topic itself, or its partitions or segments in order, with or without a record.
 
-    Of very many partitions those that have one, and the first that has none. DecodeError where the metadata
-    of a partitioned topic (PartitionedTopicMetadata, JSON) or of a scalable one makes no sense, UsageError
-    where a name without its domain is that of two topics.
+    If there are very many partitions, only those with a record and the first one without are returned. Raises
+    DecodeError if the metadata of a partitioned topic (PartitionedTopicMetadata, JSON) or of a scalable topic
+    is corrupt, and UsageError if a name without a domain is ambiguous.
     """
     scalable = named_scalable(store, name)
     if scalable is not None:
         return [segment.topic for segment in scalable.segments]
     count = partition_count(store, name)
     if count > MANY:
-        found = partitions_with_record(store, name, count)
-        missing = next(
-            (number for number, topic in enumerate(found) if topic.partition != number), len(found)
-        )
-        return [*found, *([name.with_partition(missing)] if missing < count else [])]
+        existing = partitions_with_record(store, name, count)
+        numbers = (number for number, topic in enumerate(existing) if topic.partition != number)
+        missing = next(numbers, len(existing))
+        return [*existing, *([name.with_partition(missing)] if missing < count else [])]
     return _each(name, count)
 
 
@@ -54,9 +53,9 @@ def _each(name: TopicName, count: int) -> list[TopicName]:
 
 
 def named_scalable(store: Store, name: TopicName) -> ScalableTopic | None:
-    """Return the scalable topic that a name stands for, None where it is another topic's.
+    """Find the scalable topic with this name; None if the name belongs to another topic.
 
-    UsageError where it says no domain, and a persistent topic that was not migrated has it too.
+    Raises UsageError if the name has no domain, and a persistent topic that was not migrated has it, too.
     """
     if name.domain != "topic" and not name.short:
         return None
@@ -66,23 +65,19 @@ def named_scalable(store: Store, name: TopicName) -> ScalableTopic | None:
     migrated = {segment.topic for segment in scalable.segments if segment.is_migrated}
     count = partition_count(store, name)
     olds = {name.with_partition(number) for number in range(count)} or {name}
-    if not olds <= migrated and (count or _is_there(store, name)):
-        raise UsageError(f"two topics have this name: say {name} or {scalable.name}", source=store.url)
+    if not olds <= migrated and (count or store.read_many([name.path])[0] is not None):
+        raise UsageError(f"two topics have this name; use {name} or {scalable.name}", source=store.url)
     return scalable
 
 
 def with_cursor(store: Store, topics: Sequence[TopicName], cursor: str) -> list[TopicName]:
-    """Return those of some topics that have a subscription of this name."""
+    """Select the topics with a subscription of this name."""
     cursors = store.children_many([topic.path for topic in topics])
     return [topic for topic, names in zip(topics, cursors, strict=True) if encode_name(cursor) in names]
 
 
-def _is_there(store: Store, topic: TopicName) -> bool:
-    return store.read_many([topic.path])[0] is not None
-
-
 def partition_count(store: Store, name: TopicName) -> int:
-    """Return the number of partitions, 0 for a topic that has none."""
+    """The number of partitions; 0 if the topic is not partitioned."""
     path = name.partitioned_path
     try:
         value = store.read(path).value
@@ -95,10 +90,10 @@ def partition_count(store: Store, name: TopicName) -> int:
 
 
 def held_partitions(store: Store, name: TopicName) -> tuple[list[TopicName], int]:
-    """Return the partitions to ask for, in order, and how many more have no record.
+    """The partitions to read, in order, and the number of further partitions without a record.
 
-    Of few all are returned, so that each that is missing can be named. Without partitions the topic itself,
-    of a scalable topic its segments. Raises what `named_topics` does.
+    If there are few, all are returned, so that each missing one can be named. Without partitions this is the
+    topic itself, and for a scalable topic its segments. Raises like `named_topics`.
     """
     scalable = named_scalable(store, name)
     if scalable is not None:
@@ -106,12 +101,12 @@ def held_partitions(store: Store, name: TopicName) -> tuple[list[TopicName], int
     count = partition_count(store, name)
     if count <= MANY:
         return _each(name, count), 0
-    found = partitions_with_record(store, name, count)
-    return found, count - len(found)
+    existing = partitions_with_record(store, name, count)
+    return existing, count - len(existing)
 
 
 def partitions_with_record(store: Store, name: TopicName, count: int) -> list[TopicName]:
-    """Return the partitions below that number that have a record, in order, by one listing."""
+    """The partitions with a number below `count` that have a record, in order, found by one listing."""
     parent, _, first = name.with_partition(0).path.rpartition("/")
     prefix = first.removesuffix("0")
     ends = (child.removeprefix(prefix) for child in store.children(parent) if child.startswith(prefix))
@@ -119,18 +114,19 @@ def partitions_with_record(store: Store, name: TopicName, count: int) -> list[To
     return [name.with_partition(number) for number in numbers if number < count]
 
 
-# The two kinds of records that a topic has.
+WHICH_TOPICS: Final = "no topics given: name topics or namespaces (tenant/namespace), or add --all"
+# The two kinds of records of a topic.
 Kind = Literal["cursor", "ledger"]
 POLICIES = "/admin/policies"
-# Of what Pulsar and BookKeeper keep.
+# The roots of Pulsar's and BookKeeper's metadata.
 _ROOTS = (MANAGED_LEDGERS, "/admin", LEDGERS, "/schemas", "/topics")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Tenants, namespaces (`tenant/namespace`), topics and cursors, each by name or glob; empty: all.
+    """Tenants, namespaces (`tenant/namespace`), topics and cursors, each by name or glob; empty means all.
 
-    A partitioned topic's name stands for its partitions too, a scalable topic's for its segments.
+    The name of a partitioned topic includes its partitions, and that of a scalable topic its segments.
     """
 
     tenants: tuple[str, ...] = ()
@@ -139,7 +135,7 @@ class Scope:
     cursors: tuple[str, ...] = ()
 
     def holds(self, topic: TopicName, cursor: str | None) -> bool:
-        """Return whether a topic, or one of its cursors, is meant."""
+        """True if a topic, or one of its cursors, is in the scope."""
         return (
             _matches(topic.tenant, self.tenants)
             and _matches(topic.namespace_name, self.namespaces)
@@ -148,18 +144,17 @@ class Scope:
         )
 
     def prefixes(self, store: Store) -> list[str]:
-        """Return where in the store to look, none below another, in the order in which it is named."""
-        found = [path for pattern in self.topics for path in _topic_prefixes(store, pattern)]
-        found = found or [_below(pattern) for pattern in self.namespaces or self.tenants]
-        found = list(dict.fromkeys(found or [MANAGED_LEDGERS]))
-        whole = set(found)
-        return [one for one in found if not any(parent in whole for parent in _parents(one))]
+        """The paths in the store to scan, in the order of the names. None is below another one."""
+        paths = [path for pattern in self.topics for path in _topic_prefixes(store, pattern)]
+        paths = paths or [_below(pattern) for pattern in self.namespaces or self.tenants]
+        unique = dict.fromkeys(paths or [MANAGED_LEDGERS])
+        return [path for path in unique if not any(parent in unique for parent in _parents(path))]
 
 
 def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
-    """Yield the cursors or the ledger records of a scope, as the store scans them.
+    """Yield the cursor records or topic records of a scope, in the store's order.
 
-    Raises what `named_scalable` does.
+    Raises like `named_scalable`.
     """
     scope = with_segments(store, scope)
     for prefix in scope.prefixes(store):
@@ -167,90 +162,90 @@ def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
 
 
 def with_segments(store: Store, scope: Scope) -> Scope:
-    """Return a scope that names the segments of the scalable topics that it means."""
+    """Replace the scalable topics in a scope by their segments."""
     names = (name for pattern in scope.topics for name in _segment_names(store, pattern))
     return replace(scope, topics=tuple(dict.fromkeys(names)))
 
 
 def _segment_names(store: Store, pattern: str) -> list[str]:
-    """Return the names of the segments that a name or glob means, and itself where it means others, too."""
+    """The names of the segments that a name or glob matches, and the glob if it can match other topics."""
     if not is_pattern(store, pattern):
         scalable = named_scalable(store, TopicName.parse(pattern))
         return [pattern] if scalable is None else [str(segment.topic) for segment in scalable.segments]
-    meant = "" if "://" in pattern and not pattern.startswith("topic://") else _full(pattern, "topic")
-    found = scalable_topics(store, lambda error: None, meant) if meant else ()
-    names = [str(segment.topic) for scalable in found for segment in scalable.segments]
+    glob = "" if "://" in pattern and not pattern.startswith("topic://") else _full(pattern, "topic")
+    matching = scalable_topics(store, lambda error: None, glob) if glob else ()
+    names = [str(segment.topic) for scalable in matching for segment in scalable.segments]
     return names if names and pattern.startswith("topic://") else [pattern, *names]
 
 
 def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = False) -> Iterator[Versioned]:
-    """Yield the record of each topic, once.
+    """Yield the record of each chosen topic, once.
 
-    A name is a topic's, or with one slash (`tenant/namespace`) a namespace's; globs are taken. UsageError
-    for no name, NotFoundError for one that no topic has.
+    A name is a topic, a namespace (`tenant/namespace`) or a glob. Raises UsageError without names, and
+    NotFoundError if no topic has a name.
     """
     if everything == bool(names):
-        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+        raise UsageError(WHICH_TOPICS)
     if everything:
         return select(store, Scope(), "ledger")
-    return each_once([_found(store, name) for name in names])
+    return each_once([_existing(store, name) for name in names])
 
 
-def _found(store: Store, name: str) -> Iterator[Versioned]:
-    """Yield the records of topics that a name means; NotFoundError for none."""
-    scope, found = scope_of(name), False
+def _existing(store: Store, name: str) -> Iterator[Versioned]:
+    """Yield the records of the topics with a name. Raises NotFoundError if there is none."""
+    scope, exists = scope_of(name), False
     for record in select(store, scope, "ledger"):
-        found = True
+        exists = True
         yield record
-    if not found:
+    if not exists:
         raise NotFoundError(f"no topic {name}{_suggestion(store, scope)}", source=store.url)
 
 
-def each_once(several: Sequence[Iterable[Versioned]]) -> Iterator[Versioned]:
-    """Yield what several selections select, each value once; one alone has each once as it is."""
-    if len(several) == 1:
-        yield from several[0]
+def each_once(selections: Sequence[Iterable[Versioned]]) -> Iterator[Versioned]:
+    """Chain selections without duplicates. A single selection has none."""
+    if len(selections) == 1:
+        yield from selections[0]
         return
-    taken = Once()
-    for values in several:
-        yield from (value for value in values if taken.is_new(value.path))
+    paths = Dedup()
+    for values in selections:
+        yield from (value for value in values if paths.is_new(value.path))
 
 
 def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
-    """Yield the same for topics (by name or glob), or paths of single values, listed a line each.
+    """Yield the records of a list of topics (by name or glob) and paths of values, each record once.
 
-    Each value comes once. What is listed and not there comes as an absent one.
+    For names and paths that don't exist, a `Versioned` with version ABSENT is yielded.
     """
-    taken = Once()
+    paths = Dedup()
     for name in filter(None, map(str.strip, lines)):
         for value in _listed(store, name, kind):
-            if taken.is_new(value.path):
+            if paths.is_new(value.path):
                 yield from [value] if value.version == ABSENT else _of_scope([value], scope, kind)
 
 
 def is_namespace(name: str) -> bool:
-    """Return whether a name is `tenant/namespace`: no topic's name has one slash alone."""
+    """True if a name has the form `tenant/namespace`. No topic name has a single slash."""
     return "://" not in name and name.count("/") == 1
 
 
 def scope_of(name: str) -> Scope:
-    """Return what a topic's name, a namespace's (`tenant/namespace`) or a glob of either stands for."""
+    """The scope of the name of a topic or namespace (`tenant/namespace`), or of a glob."""
     return Scope(namespaces=(name,)) if is_namespace(name) else Scope(topics=(name,))
 
 
 def check_named(store: Store, scope: Scope) -> None:
-    """Raise NotFoundError where a topic, namespace, tenant or cursor that is named (no glob) is not there.
+    """Raise NotFoundError if a topic, namespace, tenant or cursor in the scope does not exist.
 
-    UsageError for a namespace without its tenant.
+    Globs are not checked. Raises UsageError if a namespace has no tenant.
     """
     for name in scope.namespaces:
         if "/" not in name and not is_glob(name):
-            raise UsageError(f"{name!r}: a namespace is tenant/namespace")
+            raise UsageError(f"invalid namespace {name!r}: expected tenant/namespace")
     topics = [TopicName.parse(name) for name in scope.topics if not is_glob(name)]
     names = [(f"topic {topic}", _places(topic)) for topic in topics]
     for kind, others in (("namespace", scope.namespaces), ("tenant", scope.tenants)):
-        plain = [name for name in others if not is_glob(name)]
-        names += [(f"{kind} {name}", (_below(name), f"{POLICIES}/{name}")) for name in plain]
+        exact = [name for name in others if not is_glob(name)]
+        names += [(f"{kind} {name}", (_below(name), f"{POLICIES}/{name}")) for name in exact]
     for name, paths in names:
         if not any(is_there(store, path) for path in paths):
             raise NotFoundError(f"no {name}{did_you_mean(store, paths[0])}", source=store.url)
@@ -258,12 +253,13 @@ def check_named(store: Store, scope: Scope) -> None:
 
 
 def check_selected(store: Store, scope: Scope, kind: Kind) -> None:
-    """Raise what `check_named` does, and NotFoundError where a pattern fits nothing, or there is no topic."""
+    """Raise like `check_named`, or NotFoundError if a pattern matches nothing or there are no topics."""
     check_named(store, scope)
     if _has_any(store, scope, kind) or (not scope.cursors and _has_any(store, scope, "ledger")):
         return
     names = (*scope.topics, *scope.namespaces, *scope.tenants, *scope.cursors)
-    raise NotFoundError(f"nothing named {', '.join(names)}" if names else "no topics here", source=store.url)
+    problem = f"nothing matches {', '.join(names)}" if names else "the store has no topics"
+    raise NotFoundError(problem, source=store.url)
 
 
 def _has_any(store: Store, scope: Scope, kind: Kind) -> bool:
@@ -271,7 +267,7 @@ def _has_any(store: Store, scope: Scope, kind: Kind) -> bool:
 
 
 def _places(topic: TopicName) -> tuple[str, ...]:
-    """Return the paths of which one is there where a topic of this name is."""
+    """The paths of which one exists if the topic exists."""
     scalable = (topic.as_scalable.path,) if topic.short else ()
     return (topic.path, topic.partitioned_path, *scalable)
 
@@ -282,12 +278,11 @@ def _suggestion(store: Store, scope: Scope) -> str:
 
 
 def _check_cursors(store: Store, scope: Scope) -> None:
-    """Raise NotFoundError where a cursor that is named (no glob) is one of no topic of the scope."""
+    """Raise NotFoundError if no topic in the scope has a cursor of a given name. Globs are not checked."""
     wanted = {name for name in scope.cursors if GLOB.isdisjoint(name)}
     seen: set[str] = set()
-    values = select(store, replace(scope, cursors=()), "cursor") if wanted else ()
-    for held in values:
-        place = managed_place(held.path, held.value)
+    for record in select(store, replace(scope, cursors=()), "cursor") if wanted else ():
+        place = managed_place(record.path, record.value)
         name = place[1] if place is not None else None
         if name is not None:
             wanted.discard(name)
@@ -299,25 +294,28 @@ def _check_cursors(store: Store, scope: Scope) -> None:
 
 
 def is_there(store: Store, path: str) -> bool:
-    """Return whether a store has any value at or below a path."""
+    """True if a store has any value at or below a path."""
     return next(iter(store.scan(path)), None) is not None
 
 
 def check_inhabited(store: Store) -> None:
-    """Raise NotFoundError for a store without anything of Pulsar or BookKeeper: a wrong path, or chroot."""
+    """Raise NotFoundError if a store has no metadata of Pulsar or BookKeeper.
+
+    Its path or chroot may be wrong.
+    """
     if not any(is_there(store, path) for path in _ROOTS):
-        raise NotFoundError("nothing of Pulsar or BookKeeper is here", source=store.url)
+        raise NotFoundError("the store has no metadata of Pulsar or BookKeeper", source=store.url)
 
 
 def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
     if name.startswith("/"):
-        yield _one(store, name)
+        yield _at_path(store, name)
         return
-    found, scope = False, Scope(topics=(name,))
+    exists, scope = False, Scope(topics=(name,))
     for value in select(store, scope, kind):
-        found = True
+        exists = True
         yield value
-    if found or (is_glob(name) and _has_any(store, scope, "ledger")):
+    if exists or (is_glob(name) and _has_any(store, scope, "ledger")):
         return
     path = TopicName.parse(name).path
     if is_glob(name) or not is_there(store, path):
@@ -331,7 +329,7 @@ def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator
             yield value
 
 
-def _one(store: Store, path: str) -> Versioned:
+def _at_path(store: Store, path: str) -> Versioned:
     if split_managed_ledger_path(path) is None:
         raise UsageError(f"{path}: not the path of a topic or a cursor")
     try:
@@ -345,12 +343,12 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def is_glob(pattern: str) -> bool:
-    """Return whether a name is a pattern for several."""
+    """True if a name is a pattern."""
     return not GLOB.isdisjoint(pattern)
 
 
 def is_pattern(store: Store, name: str) -> bool:
-    """Return whether a name is a pattern, and not the full name of a scalable topic with such signs in it."""
+    """True if a name is a pattern, unless it is the full name of a scalable topic with such characters."""
     if not name.startswith("topic://"):
         return is_glob(name)
     return is_glob(name) and read_scalable(store, TopicName.parse(name)) is None
@@ -386,7 +384,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _below(name: str) -> str:
-    """Return the path of the leading parts of `name` that are no globs."""
+    """The path of the leading parts of `name` that are not globs."""
     path = MANAGED_LEDGERS
     for part in name.split("/"):
         if not part or is_glob(part):

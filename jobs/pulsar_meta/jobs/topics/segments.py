@@ -1,7 +1,7 @@
-"""Scalable topics (PIP-460) in a store: which segments they have, and what is wrong with a tree of them.
+"""Read scalable topics (PIP-460) from a store: their segments, and faults in the tree of segments.
 
-A segment is a topic like any other: its name leads to its ledgers and cursors. Of a topic that was migrated
-the first segments are the old `persistent://` topic, or its partitions.
+A segment is an ordinary topic, with ledgers and cursors. If a topic was migrated, its first segments are the
+old `persistent://` topic or its partitions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GLOB = frozenset("*?[")
 
 
 def read_scalable(store: Store, name: TopicName) -> ScalableTopic | None:
-    """Return the record of the scalable topic of this name, None where there is none; DecodeError."""
+    """Read the record of the scalable topic with this name; None if there is none. Raises DecodeError."""
     if name.cluster is not None or name.domain == "segment":
         return None
     try:
@@ -37,13 +37,13 @@ def read_scalable(store: Store, name: TopicName) -> ScalableTopic | None:
 def scalable_topics(
     store: Store, report: Report | None = None, pattern: str | None = None
 ) -> Iterator[ScalableTopic]:
-    """Yield the scalable topics of a store, those whose full name matches where a `pattern` is given.
+    """Yield the scalable topics of a store whose full names match `pattern`, by default all.
 
-    A broken record goes to `report` and is passed over; without `report` its DecodeError is raised.
+    Corrupt records go to `report` and are skipped. Without `report`, their DecodeError is raised.
     """
     for record in store.scan(SCALABLE_TOPICS):
         name = split_scalable_path(record.path)
-        # Below a topic's record lie its consumers and the load of its segments; parents have no value.
+        # The children of a topic's record are consumers and loads of segments. Parents have no value.
         if name is None or not record.value or (pattern and not fnmatchcase(str(name), pattern)):
             continue
         try:
@@ -55,9 +55,9 @@ def scalable_topics(
 
 
 def migrated_parts(store: Store) -> dict[str, str]:
-    """Return the scalable topic of each `persistent://` topic that is a segment now, by the names of both.
+    """Map each `persistent://` topic that is now a segment to its scalable topic, by name.
 
-    Scalable topics with a broken record are passed over: whoever looks for faults reads them itself.
+    Corrupt records are skipped, because checks read and report them separately.
     """
     return {
         str(segment.topic): str(scalable.name)
@@ -68,9 +68,9 @@ def migrated_parts(store: Store) -> dict[str, str]:
 
 
 def migrated_to(store: Store, topic: TopicName) -> ScalableTopic | None:
-    """Return the scalable topic of which a persistent topic, or its partitions, are the sealed old part.
+    """Find the scalable topic of which a persistent topic or its partitions are the sealed old part.
 
-    None where there is none. DecodeError where the record of the scalable topic is broken.
+    None if there is none. Raises DecodeError if the record of the scalable topic is corrupt.
     """
     base = topic.partitioned or topic
     for name in dict.fromkeys((topic, base)):
@@ -81,27 +81,27 @@ def migrated_to(store: Store, topic: TopicName) -> ScalableTopic | None:
 
 
 class ScalableTopics:
-    """Of which scalable topics topics are segments: by their names, of migrated ones by the records of those.
+    """Finds the scalable topics of segments, by name, or for migrated topics by record.
 
-    Nothing but one listing is read in a store that has no scalable topic.
+    In a store without scalable topics, this costs one listing.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Cursors come right after their topic.
+        # Cached, because cursors follow their topic.
         self._last: dict[TopicName, str | None] = {}
 
     def of(self, topics: Iterable[TopicName]) -> dict[TopicName, str | None]:
-        """Return the name of the scalable topic of each, None for what is no segment; a record serves many.
+        """Map each topic to the name of its scalable topic; None if it is no segment.
 
-        What a broken record says of its migrated part is not known: then that counts as none.
+        The migrated part of a corrupt record is unknown, so it counts as none.
         """
         wanted = set(topics)
         known = {topic: self._last[topic] for topic in wanted & self._last.keys()}
-        asked = [topic for topic in wanted - known.keys() if topic.scalable_topic is None]
-        records = self._records(asked) if asked and self._any else {}
-        found = {topic: topic.scalable_topic or _owner(topic, records) for topic in wanted - known.keys()}
-        self._last = known | found
+        unknown = [topic for topic in wanted - known.keys() if topic.scalable_topic is None]
+        records = self._records(unknown) if unknown and self._any else {}
+        new = {topic: topic.scalable_topic or _owner(topic, records) for topic in wanted - known.keys()}
+        self._last = known | new
         return self._last
 
     @cached_property
@@ -109,28 +109,28 @@ class ScalableTopics:
         return bool(self._store.children(SCALABLE_TOPICS))
 
     def _records(self, topics: Iterable[TopicName]) -> dict[TopicName, ScalableTopic]:
-        """Return the scalable topics of which these can be the old part, by their names."""
+        """Read the scalable topics whose old part these topics may be, by name."""
         names = list(dict.fromkeys(name for topic in topics for name in _may_be_part_of(topic)))
-        found: dict[TopicName, ScalableTopic] = {}
+        scalable: dict[TopicName, ScalableTopic] = {}
         for name, record in zip(names, self._store.read_many([name.path for name in names]), strict=True):
             with suppress(DecodeError):
-                found |= {} if record is None else {name: _decoded(name, record)}
-        return found
+                scalable |= {} if record is None else {name: _decoded(name, record)}
+        return scalable
 
 
 def _may_be_part_of(topic: TopicName) -> list[TopicName]:
     if topic.domain != "persistent" or topic.cluster is not None:
         return []
-    return [one.as_scalable for one in (topic, topic.partitioned) if one is not None]
+    return [name.as_scalable for name in (topic, topic.partitioned) if name is not None]
 
 
 def _owner(topic: TopicName, records: Mapping[TopicName, ScalableTopic]) -> str | None:
-    found = (records[name] for name in _may_be_part_of(topic) if name in records)
-    return next((str(scalable.name) for scalable in found if _has_part(scalable, topic)), None)
+    candidates = (records[name] for name in _may_be_part_of(topic) if name in records)
+    return next((str(scalable.name) for scalable in candidates if _has_part(scalable, topic)), None)
 
 
 class PlaceNames(TypedDict, total=False):
-    """Whose a value is, by the names that commands take; nothing of what is no topic's."""
+    """The topic and cursor of a value, by the names that commands accept; empty for other values."""
 
     topic: str
     scalable_topic: str
@@ -138,7 +138,7 @@ class PlaceNames(TypedDict, total=False):
 
 
 def named_at(place: tuple[TopicName, str | None], scalable_topic: str | None) -> PlaceNames:
-    """Return what lies at a place by the names that commands take."""
+    """Convert a place to the names that commands accept."""
     names: PlaceNames = {"topic": str(place[0])}
     if scalable_topic is not None:
         names["scalable_topic"] = scalable_topic
@@ -148,17 +148,17 @@ def named_at(place: tuple[TopicName, str | None], scalable_topic: str | None) ->
 
 
 def old_part(store: Store, name: str) -> str | None:
-    """Return what to say of a full name that only the sealed old part of a scalable topic has, else None."""
+    """Warn about the full name of the sealed old part of a scalable topic; None for other names."""
     if not name.startswith("persistent://") or not GLOB.isdisjoint(name):
         return None
     try:
         scalable = migrated_to(store, TopicName.parse(name))
     except DecodeError as error:
-        return f"whether {name} was migrated to a scalable topic is not known: {error}"
+        return f"cannot find out whether {name} was migrated to a scalable topic: {error}"
     if scalable is None:
         return None
     others = sum(not segment.is_migrated for segment in scalable.segments)
-    return f"{name} is but the sealed old part of {scalable.name}, which has {others} segments more"
+    return f"{name} is only the sealed old part of {scalable.name}, which has {others} more segments"
 
 
 def _has_part(scalable: ScalableTopic, topic: TopicName) -> bool:
@@ -173,12 +173,12 @@ def _decoded(name: TopicName, record: Versioned) -> ScalableTopic:
 
 @dataclass(frozen=True, slots=True)
 class TreeFault:
-    """One thing that is wrong with the segments of a scalable topic, or a segment that belongs to none.
+    """A fault in the segments of a scalable topic, or a segment that belongs to none.
 
     `fault`: `hole`, `overlap` (of the active segments' hashes), `no-parent`, `no-child`, `one-sided` (only
-    one of parent and child names the other), `still-grows` (sealed, and not terminated), `no-managed-ledger`,
-    `no-segment` (a managed ledger that no scalable topic has). `topic` is the segment, None where it is
-    about several.
+    one of parent and child refers to the other), `still-grows` (sealed, but not terminated),
+    `no-managed-ledger`, `no-segment` (a managed ledger that no scalable topic refers to). `topic` is the
+    segment, None if the fault concerns several.
     """
 
     scalable_topic: str | None
@@ -187,27 +187,27 @@ class TreeFault:
     why: str
 
 
-def tree_faults(trees: Iterable[ScalableTopic], held: Mapping[TopicName, bool]) -> Iterator[TreeFault]:
-    """Yield what is wrong with scalable topics, each topic's faults together.
+def tree_faults(trees: Iterable[ScalableTopic], terminated: Mapping[TopicName, bool]) -> Iterator[TreeFault]:
+    """Yield the faults of scalable topics, grouped by topic; segments that belong to none come last.
 
-    `held`: the managed ledgers that there are (of segments, and of topics that were migrated), and whether
-    each is terminated. What among them is a segment of none of the trees comes last.
+    `terminated` has the existing managed ledgers of segments and of migrated topics, and whether each is
+    terminated.
     """
     known: set[TopicName] = set()
     for tree in trees:
         known.update(segment.topic for segment in tree.segments)
-        yield from chain(_range_faults(tree), _edge_faults(tree), _ledger_faults(tree, held))
-    for topic in sorted(
-        (topic for topic in held if topic.domain == "segment" and topic not in known), key=str
-    ):
-        why = "no scalable topic has this segment: it may be one that is being removed"
+        yield from chain(_range_faults(tree), _edge_faults(tree), _ledger_faults(tree, terminated))
+    unknown = (topic for topic in terminated if topic.domain == "segment" and topic not in known)
+    for topic in sorted(unknown, key=str):
+        why = "no scalable topic has this segment; it may be in the middle of its removal"
         yield TreeFault(topic.scalable_topic, str(topic), "no-segment", why)
 
 
 def _range_faults(tree: ScalableTopic) -> Iterator[TreeFault]:
-    """Yield the hashes that no active segment has, or more than one."""
+    """Yield the hashes that have no active segment, or more than one."""
     following = 0
-    for segment in sorted((one for one in tree.segments if one.is_active), key=lambda one: one.start):
+    active = (segment for segment in tree.segments if segment.is_active)
+    for segment in sorted(active, key=lambda segment: segment.start):
         if segment.start > following:
             yield TreeFault(str(tree.name), None, "hole", _hashes(following, segment.start - 1, "no"))
         elif segment.start < following:
@@ -224,7 +224,7 @@ def _hashes(first: int, last: int, count: str) -> str:
 
 
 def _edge_faults(tree: ScalableTopic) -> Iterator[TreeFault]:
-    """Yield where parents and children do not name each other."""
+    """Yield the parents and children that don't refer to each other."""
     by_id = {segment.segment_id: segment for segment in tree.segments}
     for segment in tree.segments:
         for others, kind in ((segment.parents, "parent"), (segment.children, "child")):
@@ -239,19 +239,17 @@ def _edge_fault(segment: Segment, kind: str, number: int, other: Segment | None)
         return f"no-{kind}", f"its {kind} {number} is not in the record"
     back = other.children if kind == "parent" else other.parents
     if segment.segment_id not in back:
-        return "one-sided", f"its {kind} {number} does not name it"
+        return "one-sided", f"its {kind} {number} does not refer to it"
     return None
 
 
-def _ledger_faults(tree: ScalableTopic, held: Mapping[TopicName, bool]) -> Iterator[TreeFault]:
-    """Yield the segments whose managed ledger is missing, or goes on though they are sealed."""
+def _ledger_faults(tree: ScalableTopic, terminated: Mapping[TopicName, bool]) -> Iterator[TreeFault]:
+    """Yield the segments without a managed ledger, and sealed segments that are not terminated."""
     for segment in tree.segments:
-        terminated = held.get(segment.topic)
-        if terminated is None:
-            what = "nobody can publish to it" if segment.is_active else "nobody can read what it held"
-            yield TreeFault(
-                str(tree.name), str(segment.topic), "no-managed-ledger", f"it has no managed ledger: {what}"
-            )
-        elif not terminated and not segment.is_active:
-            why = "it is sealed, but its managed ledger is not terminated and takes messages"
+        if segment.topic not in terminated:
+            effect = "publishing to it fails" if segment.is_active else "its messages can't be read"
+            why = f"it has no managed ledger, so {effect}"
+            yield TreeFault(str(tree.name), str(segment.topic), "no-managed-ledger", why)
+        elif not terminated[segment.topic] and not segment.is_active:
+            why = "it is sealed, but its managed ledger is not terminated and accepts messages"
             yield TreeFault(str(tree.name), str(segment.topic), "still-grows", why)

@@ -1,8 +1,8 @@
-"""Shadow topics (PIP-180, Pulsar 2.11 on): which topic another is the shadow of.
+"""Find the source of shadow topics (PIP-180, Pulsar 2.11 and later).
 
-A shadow has no entries of its own. Its broker reads the ledgers in the record of the source; the shadow's own
-record has the list as it was when a broker last loaded the shadow. It goes one step: where the source is a
-shadow itself, the list in that one's own record counts. The cursors of a shadow are its own.
+A shadow has no entries. Its broker reads the ledgers in the record of the source. The shadow's own record has
+the source's list from the time when a broker last loaded the shadow. Only one step is followed: if the source
+is a shadow itself, the list in its own record counts. A shadow has its own cursors.
 
 Sources: apache/pulsar ShadowManagedLedgerImpl, BrokerService.fetchTopicPropertiesAsync, TopicsImpl
 (createShadowTopicAsync).
@@ -19,15 +19,16 @@ from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.stores.base import Store
 
-# Among the properties of a topic's record, or for all partitions in those of the partitioned topic.
+# A property of the topic's record; for partitions, a property of the partitioned topic.
 SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """That a topic is the shadow of `source`, None where its name cannot be read.
+    """The topic is a shadow of `source`, which is None if the name can't be read.
 
-    `snapshot` says why the topic has only the ledgers of its own record; None where it has the source's.
+    `snapshot` is the reason why the topic has only the ledgers of its own record; None if it has the
+    source's.
     """
 
     source: str | None
@@ -35,22 +36,24 @@ class Shadow:
 
 
 class ShadowSources:
-    """Which topics of a store are shadows, and of what."""
+    """Finds the sources of the shadow topics in a store."""
 
     def __init__(self, store: Store, *, many: bool = False, known: Mapping[str, bytes] | None = None) -> None:
-        """`many`: it will be asked about many topics; partitioned topics are read a namespace at a time.
+        """Prepare to read from `store`.
 
-        `known` are the metadata of all partitioned topics that name a source, by path, where somebody looked.
+        With `many`, partitioned topics are read one namespace at a time. `known` has the metadata, by path,
+        of all partitioned topics that contain a source, if it was read before.
         """
         self._store, self._many, self._known = store, many, known
         self._namespaces: dict[str, dict[str, bytes]] = {}
-        # Partitions of one topic come one after the other.
+        # Cached, because the partitions of one topic usually follow each other.
         self._last: tuple[str, bytes] = "", b""
 
     def of(self, topic: TopicName, properties: Iterable[tuple[str, str]]) -> str | None:
-        """Return the name of a topic's source as it was written down, None where the topic is no shadow.
+        """The name of a topic's source as it is stored; None if the topic is not a shadow.
 
-        `properties` are those of its record. DecodeError where the partitioned topic's make no sense.
+        `properties` are those of its record. Raises DecodeError if the partitioned topic's metadata is
+        corrupt.
         """
         base = topic.partitioned
         if base is not None:
@@ -61,7 +64,7 @@ class ShadowSources:
         return dict(properties).get(SOURCE)
 
     def has(self, source: str) -> bool:
-        """Return whether the store has a record of a source by this name; false for what names no topic."""
+        """True if the store has a record of the topic `source`; False if that is not a topic name."""
         try:
             self._store.read(TopicName.parse(source).path)
         except (NotFoundError, UsageError):
@@ -69,7 +72,7 @@ class ShadowSources:
         return True
 
     def _partitioned(self, path: str) -> bytes:
-        """Return the metadata of a partitioned topic, nothing where there is none or it names no source."""
+        """The metadata of a partitioned topic; empty if there is none or it contains no source."""
         if self._known is not None:
             return self._known.get(path, b"")
         if not self._many:
@@ -79,7 +82,9 @@ class ShadowSources:
         namespace = path.rpartition("/")[0]
         if namespace not in self._namespaces:
             scanned = self._store.scan(namespace)
-            self._namespaces[namespace] = {one.path: one.value for one in scanned if names_source(one.value)}
+            self._namespaces[namespace] = {
+                stored.path: stored.value for stored in scanned if names_source(stored.value)
+            }
         return self._namespaces[namespace].get(path, b"")
 
     def _read(self, path: str) -> bytes:
@@ -90,12 +95,12 @@ class ShadowSources:
 
 
 def names_source(metadata: bytes) -> bool:
-    """Return whether the metadata of a partitioned topic may say that it is a shadow."""
+    """True if the metadata of a partitioned topic may contain a source."""
     return SOURCE.encode() in metadata
 
 
 def _source_in(path: str, metadata: bytes) -> str | None:
-    """Return the source in the metadata of a partitioned topic (PartitionedTopicMetadata, JSON)."""
+    """Read the source from the metadata of a partitioned topic (PartitionedTopicMetadata, JSON)."""
     if not names_source(metadata):
         return None
     properties = read_json_object(metadata, source=path).get("properties")

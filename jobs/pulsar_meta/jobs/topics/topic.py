@@ -1,7 +1,7 @@
-"""What the store says of one topic: its ledgers in reading order, its properties, where it was terminated.
+"""Read a topic from the store: its ledgers in reading order, its properties, and where it was terminated.
 
-The one place that says how many entries a ledger has. All values are plain, so that they can travel to
-the workers that read entries. Cursors are in `cursors`, what BookKeeper itself knows in `bookkeeper`.
+Numbers of entries are only decided here. All objects can be pickled, because they are sent to workers that
+read entries. Cursors are in `cursors`, BookKeeper's metadata in `bookkeeper`.
 
 Sources: apache/pulsar MLDataFormats.proto, ManagedLedgerImpl (initialize, ledgerClosed, asyncTerminate),
 OffloadUtils.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
@@ -23,38 +23,46 @@ from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.nearest import missing
-from pulsar_meta.jobs.topics.scope import Scope, held_partitions, is_namespace, is_pattern, scope_of, select
+from pulsar_meta.jobs.topics.scope import (
+    WHICH_TOPICS,
+    Scope,
+    held_partitions,
+    is_namespace,
+    is_pattern,
+    scope_of,
+    select,
+)
 from pulsar_meta.jobs.topics.segments import migrated_parts
 from pulsar_meta.jobs.topics.shadow import Shadow, ShadowSources
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext
 from pulsar_meta.stores.base import Store, Versioned
 
-# Takes a fault that is reported while the work goes on.
+# Called with each fault that is reported without stopping the work.
 Report = Callable[[PulsarMetaError], None]
 Properties = tuple[tuple[str, str], ...]
-# What came of reading BookKeeper's metadata of a ledger.
+# The result of reading BookKeeper's metadata of a ledger.
 Metadata = Literal["unread", "known", "absent", "broken"]
-# Ledgers whose metadata is read in one go.
+# The number of ledgers whose metadata is read at once.
 LEDGERS_AT_ONCE: Final = 500
-# The property of a managed ledger that has the last index given out.
+# The property of a managed ledger with the last index that was assigned.
 INDEX: Final = "index"
-SNAPSHOT: Final = "of this shadow topic only the ledgers in its own record are known, which is a snapshot"
+SNAPSHOT: Final = "only the ledgers in the shadow topic's own record are known, which may be outdated"
 # The largest id of a ledger or an entry (Java's long).
 MAX_ID: Final = 2**63 - 1
 _position_re = re.compile(r"([0-9]{1,19}):(-1|[0-9]{1,19})(?::-?[0-9]{1,10})?")
 
 
 class Position(NamedTuple):
-    """Where an entry is; orders as a topic is read."""
+    """The position of an entry. Positions are ordered as a topic is read."""
 
     ledger_id: int
     entry_id: int
 
 
 def parse_position(text: str, forms: str = "LEDGER:ENTRY") -> Position:
-    """Return the position in LEDGER:ENTRY, or in LEDGER:ENTRY:BATCH (the entry that has the batch).
+    """Parse LEDGER:ENTRY, or LEDGER:ENTRY:BATCH as the position of the entry that contains the batch.
 
-    UsageError for anything else; `forms` is what it says was expected.
+    Raises UsageError for other texts; `forms` is the form that it says was expected.
     """
     match = _position_re.fullmatch(text)
     if not match or max(int(match[1]), int(match[2])) > MAX_ID:
@@ -63,17 +71,17 @@ def parse_position(text: str, forms: str = "LEDGER:ENTRY") -> Position:
 
 
 def parse_ledger_id(text: str) -> int:
-    """Return the number of a ledger; UsageError where no ledger can have it."""
+    """Parse a ledger id. Raises UsageError if it is not a valid one."""
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_ID:
-        raise UsageError(f"a ledger id is 0 to {MAX_ID}, not {text}")
+        raise UsageError(f"invalid ledger id {text!r}: expected a number from 0 to {MAX_ID}")
     return int(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """A copy of a ledger in tiered storage; `bookkeeper_deleted`: the bookies' copy is gone.
+    """A copy of a ledger in tiered storage. If `bookkeeper_deleted` is True, the bookies' copy was deleted.
 
-    `begun_at` is in milliseconds, None where nobody wrote it down.
+    `begun_at` is in milliseconds, None if it was not recorded.
     """
 
     uuid: str
@@ -85,14 +93,14 @@ class Offload:
 
 
 class TopicNames(TypedDict):
-    """What a topic is called in documents; `scalable_topic` is the one of which it is a segment."""
+    """The names of a topic in documents. `scalable_topic` is the topic of which it is a segment."""
 
     topic: str
     scalable_topic: NotRequired[str]
 
 
 class SegmentNames(TypedDict, total=False):
-    """What a segment is called in documents; of any other topic nothing."""
+    """The names of a segment in documents; empty for other topics."""
 
     topic: str
     scalable_topic: str
@@ -100,13 +108,13 @@ class SegmentNames(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """A ledger of a topic, or one that was named by its number alone (then `state` is unknown).
+    """A ledger of a topic, or one that was given by its id only (then `state` is unknown).
 
-    `entries` is None where nobody has written it down: an open ledger. `counted` is the number in the topic's
-    record itself, 0 where it has none: what a broker goes by. `size` is in bytes, `closed_at` in
-    milliseconds. A key may be twice among `properties`, which is a fault that check-index reports.
-    `bookkeeper` is there once `with_bookkeeper` has read it; `metadata` says what came of that.
-    `topic` is the name of the topic whose record names the ledger.
+    `entries` is None if the number was not recorded, as for open ledgers. `counted` is the number in the
+    topic's record, 0 if it has none; brokers use this number. `size` is in bytes, `closed_at` in
+    milliseconds. A key can occur twice in `properties`, which check-index reports as a fault. `bookkeeper` is
+    set after `with_bookkeeper` has read it, and `metadata` is the result of that. `topic` is the name of the
+    topic that lists the ledger.
     """
 
     ledger_id: int
@@ -123,27 +131,27 @@ class Ledger:
 
     @property
     def entry_size(self) -> float:
-        """The bytes of an entry, on average; 0.0 where nobody has written it down."""
+        """The average number of bytes per entry; 0.0 if unknown."""
         return (self.size or 0) / self.entries if self.entries else 0.0
 
     @property
     def format(self) -> EntryFormat:
-        """How the entries are to be read, as far as BookKeeper's metadata and the topic's name say."""
+        """How to read the entries, as far as BookKeeper's metadata and the topic's name show it."""
         form = EntryFormat() if self.bookkeeper is None else self.bookkeeper.format
         return form if self.topic is None else form.of_topic(self.topic)
 
     def values(self, key: str) -> tuple[str, ...]:
-        """Return the values of a property: none, one, or (a fault) several."""
+        """The values of a property. More than one value is a fault."""
         return tuple(value for name, value in self.properties if name == key)
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a topic's record says. `codec` is that of its envelope, None for a plain record.
+    """A topic's record. `codec` is that of its envelope, None for a record without an envelope.
 
-    `ledgers` are in reading order; `in_order` says whether the record itself has them so.
-    A shadow that was `followed` has the ledgers of its source; all else is its own.
-    `scalable_topic` is the topic of which it is a segment, None where it is none, or that is not known.
+    `ledgers` are in reading order; `in_order` is True if they have this order in the record. A shadow that
+    was `followed` has the ledgers of its source, but everything else is its own. `scalable_topic` is the
+    topic of which it is a segment; None if there is none or it is unknown.
     """
 
     name: str
@@ -159,16 +167,16 @@ class Topic:
 
     @property
     def snapshot(self) -> str | None:
-        """Why it may have more ledgers than these, None where it has not."""
+        """The reason why the topic may have other ledgers than these; None if it can't."""
         return None if self.shadow is None else self.shadow.snapshot
 
     @property
     def names(self) -> TopicNames:
-        """What it is called, as documents have it: `{"topic", "scalable_topic"?}`."""
+        """The names in documents: `{"topic", "scalable_topic"?}`."""
         return names_of(self.name, self.scalable_topic)
 
     def with_ledgers(self, ledgers: Iterable[Ledger]) -> Topic:
-        """Return the topic with other ledgers, or with more that is known of them."""
+        """Copy the topic with other ledgers."""
         # `replace` takes three times as long.
         return Topic(
             self.name,
@@ -184,12 +192,12 @@ class Topic:
         )
 
     def values(self, key: str) -> tuple[str, ...]:
-        """Return the values of a property of the topic's managed ledger."""
+        """The values of a property of the topic's managed ledger."""
         return tuple(value for name, value in self.properties if name == key)
 
 
 def names_of(topic: str, scalable_topic: str | None) -> TopicNames:
-    """Return what a topic is called, as documents have it: `{"topic", "scalable_topic"?}`."""
+    """The names of a topic in documents: `{"topic", "scalable_topic"?}`."""
     names: TopicNames = {"topic": topic}
     if scalable_topic is not None:
         names["scalable_topic"] = scalable_topic
@@ -197,7 +205,7 @@ def names_of(topic: str, scalable_topic: str | None) -> TopicNames:
 
 
 def read_record(store: Store, topic: TopicName) -> Versioned:
-    """Return the record of a topic as stored; NotFoundError where the store has none."""
+    """Read the record of a topic as it is stored. Raises NotFoundError."""
     try:
         return store.read(topic.path)
     except NotFoundError as error:
@@ -207,18 +215,19 @@ def read_record(store: Store, topic: TopicName) -> Versioned:
 def read_topic(
     store: Store, topic: TopicName, report: Report | None = None, sources: ShadowSources | None = None
 ) -> Topic:
-    """Return what the store says of a topic, a shadow `followed`; `sources` where several are read.
+    """Read a topic, with the ledgers of its source if it is a shadow.
 
-    NotFoundError, DecodeError where its record is broken; a shadow's source that cannot be read is reported.
+    Pass `sources` when reading several topics. Raises NotFoundError, or DecodeError if its record is corrupt.
+    If a shadow's source can't be read, that is reported.
     """
-    found = replace(topic_of(read_record(store, topic)), scalable_topic=topic.scalable_topic)
-    return followed(found, store, sources or ShadowSources(store), report)
+    own = replace(topic_of(read_record(store, topic)), scalable_topic=topic.scalable_topic)
+    return followed(own, store, sources or ShadowSources(store), report)
 
 
 def topics_in(store: Store, scope: Scope, report: Report | None = None) -> Iterator[Topic]:
-    """Yield the topics of a scope as the store scans them, shadows `followed`.
+    """Yield the topics of a scope in the store's order, shadows with the ledgers of their source.
 
-    A broken record goes to `report` and is passed over; without `report` its DecodeError is raised.
+    Corrupt records go to `report` and are skipped. Without `report`, their DecodeError is raised.
     """
     sources, migrated = ShadowSources(store, many=True), migrated_parts(store)
     for record in select(store, scope, "ledger"):
@@ -235,8 +244,8 @@ def topics_in(store: Store, scope: Scope, report: Report | None = None) -> Itera
 
 
 def every_topic(store: Store, report: Report) -> Iterator[Topic]:
-    """Yield the topics of a store; a broken record, and that there is no topic, goes to `report`."""
-    return _some_topics(store, Scope(), report, "no topic in it")
+    """Yield the topics of a store. Corrupt records go to `report`, and an error if there are no topics."""
+    return _some_topics(store, Scope(), report, "the store has no topics")
 
 
 def _some_topics(store: Store, scope: Scope, report: Report, absent: str) -> Iterator[Topic]:
@@ -255,9 +264,9 @@ def _some_topics(store: Store, scope: Scope, report: Report, absent: str) -> Ite
 
 
 def named(store: Store, name: str, report: Report) -> Iterator[Topic]:
-    """Yield the topic of this name, its partitions, or the topics of `tenant/namespace` or of a glob.
+    """Yield the topic with this name, its partitions, or the topics of a `tenant/namespace` or glob.
 
-    What is not there, or is broken, goes to `report`. UsageError for what is no name.
+    Missing and corrupt records go to `report`. Raises UsageError if the name is not valid.
     """
     if is_pattern(store, name) or is_namespace(name):
         yield from _some_topics(store, scope_of(name), report, f"no topic {name}")
@@ -270,15 +279,15 @@ def named(store: Store, name: str, report: Report) -> Iterator[Topic]:
     if absent:
         report(NotFoundError(f"{absent} partitions of {name} have no record", source=store.url))
     sources = ShadowSources(store)
-    for one in topics:
+    for topic in topics:
         try:
-            yield read_topic(store, one, report, sources)
+            yield read_topic(store, topic, report, sources)
         except (NotFoundError, DecodeError) as error:
             report(error)
 
 
 def all_named(store: Store, names: Iterable[str], report: Report) -> Iterator[Topic]:
-    """Yield what `named` does for each name, each topic once."""
+    """Yield the topics of several names like `named`, each topic once."""
     seen: set[str] = set()
     for name in names:
         for topic in named(store, name, report):
@@ -290,17 +299,17 @@ def all_named(store: Store, names: Iterable[str], report: Report) -> Iterator[To
 def chosen_by_name(
     store: Store, names: Sequence[str], report: Report, *, everything: bool = False
 ) -> Iterator[Topic]:
-    """Yield what `all_named` does, or all topics; UsageError where neither, or both, are asked for."""
+    """Yield the topics of several names, or all topics.
+
+    Raises UsageError if neither or both are requested.
+    """
     if everything == bool(names):
-        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+        raise UsageError(WHICH_TOPICS)
     return every_topic(store, report) if everything else all_named(store, names, report)
 
 
 def topic_of(record: Versioned, known: TopicName | None = None) -> Topic:
-    """Return what a topic's record says; DecodeError, naming the record, where it is broken.
-
-    `known` is the topic's name where that is known already.
-    """
+    """Decode a topic's record. `known` is the topic's name, if it is known. Raises DecodeError."""
     with decoding(record.path):
         envelope = open_envelope(record.value)
         info = parse_message(ManagedLedgerInfo, record.value if envelope is None else envelope.payload)
@@ -319,48 +328,44 @@ def topic_of(record: Versioned, known: TopicName | None = None) -> Topic:
         else None,
         codec=None if envelope is None else envelope.codec,
         version=record.version,
-        in_order=_is_ordered([ledger.ledgerId for ledger in info.ledgerInfo]),
+        in_order=all(before.ledgerId <= after.ledgerId for before, after in pairwise(info.ledgerInfo)),
     )
 
 
-def _is_ordered(ids: list[int]) -> bool:
-    return ids == sorted(ids)
-
-
 def followed(topic: Topic, store: Store, sources: ShadowSources, report: Report | None = None) -> Topic:
-    """Return a topic with the ledgers that its broker reads: of a shadow those in its source's record.
+    """Give a shadow topic the ledgers in its source's record, which its broker reads.
 
-    Where that cannot be read the shadow keeps the ledgers of its own record, `shadow` says why, and `report`
-    is given it too. UnreachableError.
+    Other topics are unchanged. If the source can't be read, the shadow keeps the ledgers of its own record,
+    `shadow` contains the reason, and it goes to `report`. Raises UnreachableError.
     """
     name, source = TopicName.from_path(topic.path), None
     try:
         source = None if name is None else sources.of(name, topic.properties)
-        found = None if source is None else topic_of(_source_record(store, source, topic.path))
+        followed_topic = None if source is None else topic_of(_source_record(store, source, topic.path))
     except (NotFoundError, DecodeError) as error:
         fault = type(error)(f"{error.message}; {SNAPSHOT}", source=topic.name)
         if report is not None:
             report(fault)
         return replace(topic, shadow=Shadow(source, fault.message))
-    return topic if found is None else _with_ledgers_of(topic, found)
+    return topic if followed_topic is None else _with_ledgers_of(topic, followed_topic)
 
 
 def _source_record(store: Store, source: str, path: str) -> Versioned:
-    """Return the record of the source of the shadow at `path`; NotFoundError, DecodeError for no name."""
+    """Read the record of the source of the shadow at `path`. Raises NotFoundError, DecodeError."""
     try:
         name = TopicName.parse(source)
     except UsageError as error:
-        raise DecodeError(f"its source is no topic: {error.message}") from error
+        raise DecodeError(f"its source has an invalid name: {error.message}") from error
     if name.path == path:
-        raise DecodeError("its source is said to be the topic itself")
+        raise DecodeError("its record names the topic itself as its source")
     try:
         return store.read(name.path)
     except NotFoundError as error:
-        raise NotFoundError(f"there is no record of its source {name}") from error
+        raise NotFoundError(f"its source {name} does not exist") from error
 
 
 def _with_ledgers_of(topic: Topic, source: Topic) -> Topic:
-    # The last index that was given out counts what lies in the ledgers.
+    # The last index belongs to the ledgers, so it comes from the source.
     own = [pair for pair in topic.properties if pair[0] != INDEX]
     index = [pair for pair in source.properties if pair[0] == INDEX]
     return replace(
@@ -373,7 +378,7 @@ def _with_ledgers_of(topic: Topic, source: Topic) -> Topic:
 
 
 def ledgers_of(info: ManagedLedgerInfo, topic: str) -> Iterator[Ledger]:
-    """Yield the ledgers of the record of the topic of this name, in reading order."""
+    """Yield the ledgers in the record of the topic with this name, in reading order."""
     for ledger in ledgers_by_id(info):
         entries = entry_count(info, ledger)
         yield Ledger(
@@ -390,18 +395,17 @@ def ledgers_of(info: ManagedLedgerInfo, topic: str) -> Iterator[Ledger]:
 
 
 def with_bookkeeper(store: Store | None, ledgers: Iterable[Ledger], report: Report) -> Iterator[Ledger]:
-    """Yield the ledgers with what BookKeeper's metadata says of each; broken metadata is reported.
+    """Add BookKeeper's metadata to the ledgers, reading many at once. Corrupt metadata goes to `report`.
 
-    Where the topic's record has no number of entries, BookKeeper has it as soon as it closed the ledger.
-    Many are read in one go.
+    If the topic's record has no number of entries, it comes from BookKeeper's metadata of the closed ledger.
     """
     waiting = iter(ledgers)
-    while some := list(islice(waiting, LEDGERS_AT_ONCE)):
+    while group := list(islice(waiting, LEDGERS_AT_ONCE)):
         if store is None:
-            yield from some
+            yield from group
             continue
-        records = store.read_many([ledger_path(ledger.ledger_id) for ledger in some])
-        for ledger, record in zip(some, records, strict=True):
+        records = store.read_many([ledger_path(ledger.ledger_id) for ledger in group])
+        for ledger, record in zip(group, records, strict=True):
             yield _with_record(ledger, record, report)
 
 
@@ -409,11 +413,11 @@ def _with_record(ledger: Ledger, record: Versioned | None, report: Report) -> Le
     if record is None:
         return with_metadata(ledger, "absent")
     try:
-        found = bookkeeper_ledger_of(ledger.ledger_id, record)
+        bookkeeper = bookkeeper_ledger_of(ledger.ledger_id, record)
     except DecodeError as error:
         report(error)
         return with_metadata(ledger, "broken")
-    return with_metadata(ledger, "known", found.last_entry, found)
+    return with_metadata(ledger, "known", bookkeeper.last_entry, bookkeeper)
 
 
 def with_metadata(
@@ -422,13 +426,13 @@ def with_metadata(
     last_entry: int | None = None,
     bookkeeper: BookkeeperLedger | None = None,
 ) -> Ledger:
-    """Return the ledger with what BookKeeper says of it; `last_entry` is None while it is not closed."""
+    """Copy the ledger with BookKeeper's metadata. `last_entry` is None while the ledger is open."""
     entries, state = ledger.entries, ledger.state
     if entries is None and last_entry is not None:
         entries, state = max(0, last_entry + 1), "closed"
     elif state == "unknown" and metadata == "known":
         state = "open"
-    # `replace` takes three times as long, and there are as many ledgers as there are.
+    # `replace` takes three times as long, and stores can have millions of ledgers.
     return Ledger(
         ledger.ledger_id,
         entries,
@@ -445,20 +449,20 @@ def with_metadata(
 
 
 def contradictions(ledger: Ledger) -> Iterator[str]:
-    """Yield where BookKeeper's metadata of a ledger, once read, is not what the topic's record needs."""
+    """Yield the contradictions between BookKeeper's metadata of a ledger and the topic's record."""
     offloaded = ledger.offload is not None and ledger.offload.bookkeeper_deleted
     if ledger.metadata == "absent" and ledger.state != "unknown" and not offloaded:
-        yield "BookKeeper has no metadata of it: nobody can open it"
+        yield "BookKeeper has no metadata of it, so it can't be opened"
     last = None if ledger.bookkeeper is None else ledger.bookkeeper.last_entry
     if ledger.entries is not None and last is not None and last + 1 != ledger.entries:
-        yield f"the topic says {ledger.entries} entries, BookKeeper {last + 1}"
+        yield f"it has {ledger.entries} entries according to the topic, {last + 1} according to BookKeeper"
 
 
 def entry_count(info: ManagedLedgerInfo, ledger: ManagedLedgerInfo.LedgerInfo) -> int | None:
-    """Return how many entries a ledger has, None while it is open.
+    """The number of entries of a ledger; None while it is open.
 
-    The record has the number and the time from when the ledger was closed; of the ledger that was open
-    when the topic was terminated it has neither, but the topic's last position.
+    The record contains the number and a time for closed ledgers. If the topic was terminated, the ledger that
+    was open has neither, so its number follows from the topic's last position.
     """
     if info.HasField("terminatedPosition"):
         last = info.terminatedPosition
