@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -16,7 +17,12 @@ from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.recheck import LOOKS, Recheck
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from tests.damage import healthy_store
+from tests.damage import DamageFunction, damaged, healthy_store
+from tests.damage.cursor_damage import (
+    cursor_ledger_foreign,
+    range_inverted,
+    too_many_acks,
+)
 from tests.damage.late_entries import LAST_WORDS, close_last_ledger, hide_journals, write_journals
 
 
@@ -118,3 +124,18 @@ def test_a_rocksdb_snapshot_is_stale_after_a_broker_writes(folder: Path) -> None
             broker.put(record.path, record.value, record.version)
             assert not broker.is_stale
         assert store.is_stale
+
+
+@pytest.mark.parametrize("damage", [range_inverted, cursor_ledger_foreign, too_many_acks])
+def test_a_fault_of_one_record_is_an_error_in_a_copy_too(
+    capture: Callable[[str], Path], damage: DamageFunction
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    copy = damaged(healthy_store(folder), Random(1), [damage])
+    expected = {(each.code, each.severity) for each in copy.expected if each.severity is Severity.ERROR}
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        # The URL is that of running bookies, which may be ahead of a copy of the store.
+        findings = list(checkup(copy.store, source, (), CheckOptions(), urls=["bookie:"]).findings())
+    assert expected
+    assert expected <= {(each.code, each.severity) for each in findings}
+    assert not any("undecided" in each.message for each in findings if each.code in dict(expected))

@@ -64,7 +64,8 @@ class Code:
 
     `evidence` are the kinds of evidence by name, `errors` the messages in logs of brokers and clients,
     `repairs` templates of commands (placeholders in capitals), `no_repair` the reason if there is no command,
-    `sections` the texts by their headings.
+    `sections` the texts by their headings. `one_record` is True if a single record proves the fault: then it
+    doesn't matter when other records were read, or whether the store is a copy.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Code:
     errors: tuple[str, ...]
     repairs: tuple[str, ...]
     no_repair: str
+    one_record: bool
     sections: Mapping[str, str]
 
     @property
@@ -120,6 +122,7 @@ def _parse(name: str, text: str) -> Code:
         tuple(lists.get("errors", ())),
         tuple(lists.get("repair", ())),
         values.get("no-repair", ""),
+        values.get("rests-on") == "one record",
         {heading: " ".join(section.split()) for heading, _, section in parts},
     )
 

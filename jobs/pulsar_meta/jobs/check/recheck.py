@@ -49,14 +49,13 @@ _Place = tuple[object, ...]
 
 def depends_on_bookies(name: str) -> bool:
     """Return True if entries, including those of cursor ledgers, can change findings of a code."""
-    return reads_entries(name) or code(name).group == "cursors"
+    each = code(name)
+    return not each.one_record and (reads_entries(name) or each.group == "cursors")
 
 
 def depends_on_timing(name: str) -> bool:
     """Return True if findings of a code can come from comparing states of two moments."""
-    if name in _COMPARING or name in _DURING_DELETION:
-        return True
-    return depends_on_bookies(name) and name != "cursor-idle"
+    return name in _COMPARING or name in _DURING_DELETION or depends_on_bookies(name)
 
 
 @dataclass(slots=True)
