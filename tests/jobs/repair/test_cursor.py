@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
+from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, read_header, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
@@ -199,3 +200,56 @@ def test_a_compressed_record_with_properties_becomes_plain_for_a_release_that_ca
     older = Readers(("4.0.7",))
     patient.apply(repair_cursor(patient.store, None, name, cursor, "earliest", older))
     assert patient.values()[path][:2] == b"Gx"
+
+
+MARKS, HOLES = TopicName.parse("marks"), "holes"
+
+
+def holes(patient: Patient, value: bytes) -> tuple[Repair, ManagedCursorInfo]:
+    """Damage a cursor whose state is in its record, repair it, and return the repair and the new record."""
+    patient.put(MARKS.cursor_path(HOLES), value)
+    repair = repair_cursor(patient.store, None, MARKS, HOLES, None, RELEASES)
+    patient.apply(repair)
+    return repair, decode_cursor(patient.values()[MARKS.cursor_path(HOLES)])
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zlib", "zstd", "snappy"])
+def test_a_record_with_a_wrong_size_or_codec_is_kept(patient: Patient, codec: str) -> None:
+    before = decode_cursor(patient.values()[MARKS.cursor_path(HOLES)])
+    value = wrap_envelope(before.SerializeToString(), codec)
+    body = value[read_header(value).body_at :]
+    for number, size in ((CODECS.index(codec), 3), (CODECS.index(codec) % 4 + 1, len(value))):
+        header = bytes((8, number, 16, size & 0x7F))
+        repair, after = holes(patient, value[:2] + len(header).to_bytes(4, "big") + header + body)
+        assert (after, repair.confirm) == (before, None)
+
+
+def test_the_position_and_ranges_before_the_damage_are_kept(patient: Patient) -> None:
+    before = decode_cursor(patient.values()[MARKS.cursor_path(HOLES)])
+    payload = before.SerializeToString()
+    repair, after = holes(patient, payload[: len(payload) // 2])
+    ranges = list(before.individualDeletedMessages)
+    assert after.markDeleteLedgerId == before.markDeleteLedgerId
+    assert after.markDeleteEntryId == before.markDeleteEntryId
+    kept = list(after.individualDeletedMessages)
+    assert kept == ranges[: len(kept)]
+    assert repair.confirm is None
+    assert "as its damaged record says" in repair.said[1]
+
+
+def test_a_position_outside_the_topic_is_not_believed(patient: Patient) -> None:
+    strange = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=999999, markDeleteEntryId=5)
+    with pytest.raises(UsageError, match="say where to"):
+        holes(patient, strange.SerializeToString() + GARBAGE)
+
+
+def test_a_damaged_record_refers_to_its_ledger_again(killed: Patient, disk: EntrySource) -> None:
+    before = record(killed)
+    assert before.cursorsLedgerId != STATE_IN_RECORD
+    put(killed, before.SerializeToString() + GARBAGE)
+    killed.apply(repaired(killed, None))
+    assert record(killed).cursorsLedgerId == before.cursorsLedgerId
+    killed.take_back()
+    # With entries, the state itself is written.
+    killed.apply(repaired(killed, disk))
+    assert record(killed).cursorsLedgerId == STATE_IN_RECORD

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, read_header, wrap_envelope
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
@@ -112,6 +112,24 @@ def test_the_count_of_an_open_ledger_in_the_middle_needs_entries(
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
         patient.apply(repaired(patient, source=source))
     assert counts(patient) == before
+
+
+def test_a_list_with_a_wrong_size_is_kept_with_its_properties(patient: Patient) -> None:
+    info = decode_managed_ledger(patient.values()[PATH])
+    info.properties.add(key="index", value="7")
+    value = wrap_envelope(info.SerializeToString(), "zstd")
+    header = bytes((8, 3, 16, 5))
+    patient.put(PATH, value[:2] + bytes((0, 0, 0, 4)) + header + value[read_header(value).body_at :])
+    patient.apply(repaired(patient))
+    assert decode_managed_ledger(patient.values()[PATH]) == info
+
+
+def test_properties_before_the_damage_are_kept(patient: Patient) -> None:
+    info = decode_managed_ledger(patient.values()[PATH])
+    info.properties.add(key="index", value="7")
+    patient.put(PATH, info.SerializeToString() + GARBAGE)
+    patient.apply(repaired(patient))
+    assert decode_managed_ledger(patient.values()[PATH]).properties == info.properties
 
 
 def test_a_ledger_that_only_the_damaged_record_names_leaves_the_list_after_confirmation(

@@ -16,9 +16,8 @@ from typing import Literal, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of
-from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, is_enveloped
-from pulsar_meta.codecs.names import LEDGERS, TopicName
-from pulsar_meta.codecs.protobuf.parse import parse_partly
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
+from pulsar_meta.codecs.names import LEDGERS, MAX_LEDGER_ID, TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.ledger_facts import owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import index_ledgers
@@ -26,6 +25,7 @@ from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.repair.losses import move_texts
 from pulsar_meta.jobs.repair.repair import Repair, becoming, packed
+from pulsar_meta.jobs.repair.salvage import Salvaged, salvage
 from pulsar_meta.jobs.rewrite.decision import keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
@@ -47,7 +47,8 @@ class Diagnosis(NamedTuple):
 
     `record` is what its record says, of a broken one what is left. `wrong` is None where brokers load it as
     it is, and `unseen` says why that is not known. `state` was found in `ledger_id`, entry `entry_id`, or in
-    the record; None where nothing says it. `rewinds` is where a broker goes back to by itself.
+    the record; None where nothing says it. `rewinds` is where a broker goes back to by itself. `salvaged` is
+    what is left of a damaged record if brokers can load it.
     """
 
     record: ManagedCursorInfo
@@ -57,6 +58,7 @@ class Diagnosis(NamedTuple):
     ledger_id: int | None = None
     entry_id: int | None = None
     rewinds: Position | None = None
+    salvaged: ManagedCursorInfo | None = None
 
     @property
     def mark_delete(self) -> Position | None:
@@ -125,9 +127,7 @@ def diagnosis(
     except DecodeError as error:
         if seen.version == ABSENT:
             return _without_record(store, source, name, cursor)
-        left = _left(seen.value)
-        found = next(_states(store, source, name, cursor), None)
-        return _found_in(left, f"its record cannot be read: {error.message}", found)
+        return _of_damaged(store, source, topic, name, cursor, seen, error)
     return _of_record(store, source, topic, record, name, cursor)
 
 
@@ -178,13 +178,72 @@ def _without_record(store: Store, source: EntrySource | None, name: TopicName, c
     return _found_in(ManagedCursorInfo(cursorsLedgerId=STATE_IN_RECORD), "it has no record", found)
 
 
-def _left(value: bytes) -> ManagedCursorInfo:
-    """Return of a broken record the properties of the subscription that are whole."""
-    left = ManagedCursorInfo(cursorsLedgerId=STATE_IN_RECORD)
-    if not is_enveloped(value):
-        whole, _ = parse_partly(ManagedCursorInfo, value)
-        left.cursorProperties.extend(one for one in whole.cursorProperties if one.IsInitialized())
-    return left
+def _of_damaged(
+    store: Store,
+    source: EntrySource | None,
+    topic: Topic,
+    name: TopicName,
+    cursor: str,
+    seen: Versioned,
+    error: DecodeError,
+) -> Diagnosis:
+    """Return what is left of a damaged record; the state of the cursor's ledger if that is newer."""
+    left = salvage(ManagedCursorInfo, seen.value)
+    record, wrong = _intact(left), f"its record cannot be read: {error.message}"
+    wrong += f"; {left.how}" if left.how else ""
+    if not left.message.HasField("cursorsLedgerId"):
+        record.cursorsLedgerId = STATE_IN_RECORD
+        return _found_in(record, wrong, next(_states(store, source, name, cursor), None))
+    if record.cursorsLedgerId == STATE_IN_RECORD:
+        if left.complete or _is_in_topic(record, topic):
+            return Diagnosis(record, wrong, state=record, salvaged=record)
+        return _found_in(record, wrong, next(_states(store, source, name, cursor), None))
+    found = _read_state(record, source)
+    if found is None or found.state is None:
+        found = next(_states(store, source, name, cursor), None)
+    if found is None and _is_own_ledger(store, name, cursor, record.cursorsLedgerId):
+        return Diagnosis(record, wrong, salvaged=record)
+    return _found_in(record, wrong, found)
+
+
+def _intact(left: Salvaged[ManagedCursorInfo]) -> ManagedCursorInfo:
+    """Return the complete fields of a record.
+
+    The last batch of a truncated record is left out. Indexes that are cut off would count as acknowledged.
+    """
+    record, message = ManagedCursorInfo(), left.message
+    for name in ("cursorsLedgerId", "markDeleteLedgerId", "markDeleteEntryId", "lastActive"):
+        if message.HasField(name):
+            setattr(record, name, getattr(message, name))
+    batches = message.batchedEntryDeletionIndexInfo
+    record.batchedEntryDeletionIndexInfo.extend(batches if left.complete else batches[:-1])
+    for name in ("individualDeletedMessages", "properties", "cursorProperties"):
+        getattr(record, name).extend(item for item in getattr(message, name) if item.IsInitialized())
+    return record
+
+
+def _is_in_topic(record: ManagedCursorInfo, topic: Topic) -> bool:
+    """Return True if a truncated record has a position in a ledger of the topic.
+
+    Without its entry, the position is before the first entry of the ledger.
+    """
+    if not record.HasField("markDeleteLedgerId"):
+        return False
+    if not record.HasField("markDeleteEntryId"):
+        record.markDeleteEntryId = -1
+    entries = {ledger.ledger_id: ledger.entries for ledger in topic.ledgers}
+    if record.markDeleteLedgerId not in entries:
+        return False
+    count = entries[record.markDeleteLedgerId]
+    return record.markDeleteEntryId >= -1 and (count is None or record.markDeleteEntryId < count)
+
+
+def _is_own_ledger(store: Store, name: TopicName, cursor: str, ledger_id: int) -> bool:
+    """Return True if BookKeeper says that a ledger was created for the state of this cursor."""
+    if not has_metadata(store) or not 0 <= ledger_id <= MAX_LEDGER_ID:
+        return False
+    facts = read_facts(store, [ledger_id])[ledger_id]
+    return facts.metadata == "known" and facts.owner_hash == owner_hash("cursor", str(name), cursor)
 
 
 def _states(store: Store, source: EntrySource | None, name: TopicName, cursor: str) -> Iterator[CursorState]:
@@ -209,6 +268,10 @@ def _read_state(record: ManagedCursorInfo, source: EntrySource | None) -> Cursor
 def _new_record(topic: Topic, found: Diagnosis, target: Target | None) -> tuple[ManagedCursorInfo, Position]:
     """Return the record to be written, and its position."""
     if target is None:
+        if found.salvaged is not None:
+            return found.salvaged, Position(
+                found.salvaged.markDeleteLedgerId, found.salvaged.markDeleteEntryId
+            )
         if not isinstance(found.state, PositionInfo):
             raise UsageError(f"{found.wrong}, and no entry says where it stood: say where to, {WHICH}")
         return record_with(found.record, found.state), Position(found.state.ledgerId, found.state.entryId)
@@ -253,8 +316,11 @@ def _consequences(
     acks = acks_of(new)
     left = backlog(topic.ledgers, position, acks)
     more = "" if left.open_ledger is None else " or more"
-    whence = "" if asked else f", as entry {found.entry_id} of its ledger {found.ledger_id} says"
     at = f"{position.ledger_id}:{position.entry_id}"
+    if not asked and new.cursorsLedgerId != STATE_IN_RECORD:
+        said = [f"its state is in ledger {new.cursorsLedgerId}, as before; the record alone has {at}"]
+        return tuple(said), ()
+    whence = "" if asked else f", {_whence(found)}"
     said = [f"it stands at {at}{whence}: {left.entries} entries{more} are left"]
     if found.rewinds is not None:
         back = backlog(topic.ledgers, found.rewinds, Acks()).entries
@@ -268,6 +334,14 @@ def _consequences(
     if not asked:
         return tuple(said), ()
     return _compared(topic, found, new, cursor, left.entries, said)
+
+
+def _whence(found: Diagnosis) -> str:
+    """Say where the position of a new record comes from."""
+    if found.salvaged is not None:
+        count = acks_of(found.salvaged).range_count
+        return f"as its damaged record says, with {count} acknowledged range{'' if count == 1 else 's'}"
+    return f"as entry {found.entry_id} of its ledger {found.ledger_id} says"
 
 
 def _compared(

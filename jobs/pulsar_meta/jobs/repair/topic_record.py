@@ -21,9 +21,9 @@ from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger, open_envelope
 from pulsar_meta.codecs.names import LEDGERS, MAX_LEDGER_ID, TopicName, ledger_of_path, ledger_path
-from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.repair.repair import ANY, Repair, becoming, length_to, packed, undecided
+from pulsar_meta.jobs.repair.salvage import salvage
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
@@ -163,7 +163,7 @@ class _List:
         self.store, self.source, self.topic, self.evidence = store, source, topic, evidence
         self.owned = {one.ledger.ledger_id: one for one in owned}
         self.seen = current(store, topic.path)
-        self.before, self.broken = _read(self.seen)
+        self.before, self.broken, self.unreadable = _read(self.seen)
         self.kept = {one.ledgerId: one for one in self.before.ledgerInfo if self._counts(one)}
         self.dropped = [one for one in self.before.ledgerInfo if one.ledgerId not in self.kept]
         found = [one for one in self.owned if one not in self.kept and not self._is_empty(one)]
@@ -182,7 +182,7 @@ class _List:
                 f"BookKeeper has not closed ledger {ids}, which is not the topic's last: how many entries it"
                 " has only the bookies say (--entries)",
             )
-        if not self.added and not self.broken and self.info == self.before:
+        if not self.added and not self.unreadable and self.info == self.before:
             return self.seen, keep(self.seen, "already")
         return becoming(self.seen, packed(self.seen, self.info.SerializeToString(), readers))
 
@@ -193,17 +193,19 @@ class _List:
                 f"{self.topic}: {self.left} ledgers before the first of the list stay out: trimming let go of"
                 " them, or a broker that started the topic empty left them behind (--older takes them)"
             )
-        if not self.added and not self.broken:
+        if not self.added and not self.unreadable:
             return
         entries = sum(one.entries for one in self.info.ledgerInfo if one.ledgerId in self.added)
         yield (
             f"{self.topic}: {len(self.added)} ledgers with {entries} entries come into the list, beside"
             f" {len(self.kept)} that it has"
         )
-        if self.broken or self.seen.version == ABSENT or not self.before.ledgerInfo:
+        if self.unreadable and not self.broken:
+            yield f"{self.topic}: only its envelope is wrong, and all of its content is kept"
+        elif self.broken or self.seen.version == ABSENT or not self.before.ledgerInfo:
             yield (
-                f"{self.topic}: what only its record knew does not come back: properties, offloads, where it"
-                " was terminated"
+                f"{self.topic}: properties, offloads and a termination that only the lost part of its record"
+                " had don't come back"
             )
         yield from self._skipping()
 
@@ -305,16 +307,22 @@ class _List:
         return None if owned is None else owned.ledger.created
 
 
-def _read(seen: Versioned) -> tuple[ManagedLedgerInfo, bool]:
-    """Return what a record says, and whether it is broken: then what lies before the fault."""
-    try:
+def _read(seen: Versioned) -> tuple[ManagedLedgerInfo, bool, bool]:
+    """Return what a record says, whether parts of it are lost, and whether brokers can't read it."""
+    with suppress(DecodeError):
         envelope = open_envelope(seen.value)
-    except DecodeError:
-        return ManagedLedgerInfo(), True
-    payload = seen.value if envelope is None else envelope.payload
-    if not payload or fits(KIND, payload) or fits_newer(KIND, payload):
-        return decode_managed_ledger(seen.value), False
+        payload = seen.value if envelope is None else envelope.payload
+        if not payload or fits(KIND, payload) or fits_newer(KIND, payload):
+            return decode_managed_ledger(seen.value), False, False
+    left = salvage(ManagedLedgerInfo, seen.value)
+    if left.complete:
+        return left.message, False, True
     # Another kind of record may have the numbers of fields of this one.
-    info, whole = parse_partly(ManagedLedgerInfo, payload)[0], ManagedLedgerInfo()
-    whole.ledgerInfo.extend(one for one in info.ledgerInfo if one.IsInitialized() and one.entries > 0)
-    return whole, True
+    info, intact = left.message, ManagedLedgerInfo()
+    intact.ledgerInfo.extend(one for one in info.ledgerInfo if one.IsInitialized() and one.entries > 0)
+    if intact.ledgerInfo:
+        intact.properties.extend(item for item in info.properties if item.IsInitialized())
+        end, ids = info.terminatedPosition, {one.ledgerId for one in intact.ledgerInfo}
+        if info.HasField("terminatedPosition") and end.IsInitialized() and end.ledgerId in ids:
+            intact.terminatedPosition.CopyFrom(end)
+    return intact, True, True
