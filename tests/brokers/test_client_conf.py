@@ -107,7 +107,7 @@ def test_unsupported_settings_are_refused(tmp_path: Path, settings: dict[str, st
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--service-url", "http://h:8080", "--property", "rack=A"], 2, "HTTP carries no lookup properties"),
+        (["--service-url", "http://h:8080", "--property", "rack=A"], 2, "HTTP lookups carry no properties"),
         (["--service-url", "http://h:8080"], 2, "binary protocol"),
         ([], 2, "no broker"),
         (["--service-url", "pulsar://h", "--property", "rack"], 2, "not KEY=VALUE"),

@@ -41,6 +41,7 @@ StoreUrl = Annotated[
     str | None,
     typer.Option(
         "--store",
+        metavar="URL",
         help="Metadata store URL: snapshot:, dir:, rocksdb:, zk://, zk-files:, etcd://, oxia://."
         " Environment: PULSAR_META_STORE.",
     ),
@@ -49,6 +50,7 @@ EntriesUrls = Annotated[
     list[str] | None,
     typer.Option(
         "--entries",
+        metavar="URL",
         help="Entry source URL: bookie-disk:, bookie:, offload:, frames: (repeatable). Environment:"
         " PULSAR_META_ENTRIES.",
     ),
@@ -296,13 +298,14 @@ class EngineOptions:
         str | None,
         typer.Option(
             "--master",
+            metavar="URL",
             rich_help_panel=ENGINE,
             help="Spark master URL. Default: local[*]. Environment: PULSAR_META_MASTER.",
         ),
     ] = None
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", rich_help_panel=ENGINE, help="Spark setting as KEY=VALUE (repeatable)."),
+        typer.Option("--conf", metavar="KEY=VALUE", rich_help_panel=ENGINE, help="Spark setting."),
     ] = None
 
     def spark_settings(self, faults: Faults) -> SparkSettings:

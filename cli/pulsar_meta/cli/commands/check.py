@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,17 +39,10 @@ if TYPE_CHECKING:
     from pulsar_meta.jobs.check.upgrade import Upgrade
 
 
-def check(
-    shell: Shell,
-    engine: EngineOptions,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC|NAMESPACE",
-            help="Topics, or tenant/namespace. Default: the whole store.",
-            show_default=False,
-        ),
-    ] = None,
+@dataclass(frozen=True)
+class FindingOptions:
+    """Options that select findings and set the limits from which on something is a finding."""
+
     everything: Annotated[
         bool,
         typer.Option(
@@ -57,28 +50,20 @@ def check(
             help="Check the whole store. With topics, also find their ledgers that no record refers to, which"
             " reads the metadata of all ledgers.",
         ),
-    ] = False,
-    store: StoreUrl = None,
-    entries: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--entries",
-            help="Also check entries in this source: bookie-disk:, bookie:, offload: (repeatable).",
-        ),
-    ] = None,
+    ] = False
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="CODE", help="Report only these codes or groups.")
-    ] = None,
+    ] = None
     excluded: Annotated[
         list[str] | None, typer.Option("--except", metavar="CODE", help="Don't report these codes or groups.")
-    ] = None,
+    ] = None
     severity: Annotated[
         Severity,
         typer.Option(
             "--severity",
             help="Show only findings of at least this severity; the exit code counts all findings.",
         ),
-    ] = Severity.NOTE,
+    ] = Severity.NOTE
     min_age: Annotated[
         str,
         typer.Option(
@@ -86,25 +71,23 @@ def check(
             metavar="TIME",
             help="Report an unreferenced ledger only if it is older than this: 90s, 12h, 7d.",
         ),
-    ] = "1d",
+    ] = "1d"
     idle: Annotated[
         str,
         typer.Option(
             "--idle", metavar="TIME", help="Report a subscription as idle after this time: 12h, 30d."
         ),
-    ] = "30d",
+    ] = "30d"
     for_version: Annotated[
         list[str] | None,
         typer.Option(
             "--for-version", metavar="V", help="A Pulsar release that has to load every record (repeatable)."
         ),
-    ] = None,
+    ] = None
     from_conf: Annotated[
         Path | None,
-        typer.Option(
-            "--from-conf", metavar="FILE", help="Take the limits for acknowledgements from this broker.conf."
-        ),
-    ] = None,
+        typer.Option("--from-conf", help="Take the limits for acknowledgements from this broker.conf."),
+    ] = None
     before_upgrade: Annotated[
         str | None,
         typer.Option(
@@ -112,15 +95,69 @@ def check(
             metavar="V",
             help="Print one verdict instead: can this store be upgraded or downgraded to a Pulsar release?",
         ),
-    ] = None,
-    other_stores: OtherStores = None,
+    ] = None
     consequences: Annotated[
         bool,
         typer.Option("--consequences", help="Also list the findings that a reported cause explains."),
-    ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
+    ] = False
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False
+
+    @property
+    def hidden(self) -> list[Severity]:
+        """The severities that are not shown."""
+        return [severity for severity in Severity if severity.rank > self.severity.rank]
+
+    def ensure_valid(self, shell: Shell, names: Sequence[str]) -> None:
+        """Raise UsageError for options that can't be combined with --before-upgrade."""
+        if self.before_upgrade is None:
+            return
+        if names or self.for_version or self.only or self.excluded:
+            raise UsageError(
+                "--before-upgrade checks the whole store: remove topics, --for-version, --only and --except"
+            )
+        if shell.format in (Format.OPENMETRICS, Format.HTML):
+            raise UsageError(
+                f"-o {shell.format} is not available with --before-upgrade: choose another format"
+            )
+
+    def check_options(self) -> CheckOptions:
+        """Return the options of a run. Raises UsageError for an invalid code, time or release."""
+        releases = self.for_version or ([] if self.before_upgrade is None else [self.before_upgrade])
+        return CheckOptions(
+            chosen_codes(self.only or (), self.excluded or ()),
+            _milliseconds(self.min_age),
+            _releases(releases),
+            _milliseconds(self.idle),
+            self.everything,
+            self.consequences,
+            Limits.of(self.from_conf),
+        )
+
+
+def check(
+    shell: Shell,
+    engine: EngineOptions,
+    options: FindingOptions,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC|NAMESPACE",
+            help="Topics, or tenant/namespace. Default: the whole store.",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreUrl = None,
+    entries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entries",
+            metavar="URL",
+            help="Also check entries in this source: bookie-disk:, bookie:, offload: (repeatable).",
+        ),
+    ] = None,
+    other_stores: OtherStores = None,
 ) -> None:
-    """Find topics that don't load, lost data, and damage that loading a topic would make permanent.
+    """Find damaged topics, lost data, and the commands that help.
 
     Use it when topics fail to load, before you restart brokers, and before an upgrade. It only reads, and you
     can run it while the cluster is up. Prints one line per finding: severity, code, place, description and
@@ -139,65 +176,52 @@ def check(
       pulsar-meta check -o openmetrics --output pulsar_check.prom
       pulsar-meta check --entries bookie: --before-upgrade 4.0.7
     """
-    if before_upgrade is not None and (names or for_version or only or excluded):
-        raise UsageError(
-            "--before-upgrade checks the whole store: remove topics, --for-version, --only and --except"
-        )
-    if before_upgrade is not None and shell.format in (Format.OPENMETRICS, Format.HTML):
-        raise UsageError(f"-o {shell.format} is not available with --before-upgrade: choose another format")
-    options = CheckOptions(
-        chosen_codes(only or (), excluded or ()),
-        _age(min_age),
-        _releases(for_version or ([] if before_upgrade is None else [before_upgrade])),
-        _age(idle),
-        everything,
-        consequences,
-        Limits.of(from_conf),
-    )
-    urls = list(entries or shell.settings.entries)
-    spark = _worth_spark(shell, engine, names or ())
-    counts: Counter[Severity] = Counter()
-    hidden = [each for each in Severity if each.rank > severity.rank]
+    names = topics or ()
+    options.ensure_valid(shell, names)
+    choice, spark = options.check_options(), _choose_spark(shell, engine, names)
+    urls, counts = list(entries or shell.settings.entries), Counter[Severity]()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         advance = stack.enter_context(shell.progress(unit="values")).advance
-        passes = _by_spark(shell, engine, stack, opened, urls, advance) if spark else None
-        if before_upgrade is not None:
+        passes = _spark_passes(shell, engine, stack, opened, urls, advance) if spark else None
+        if options.before_upgrade is not None:
             from pulsar_meta.jobs.check.upgrade import survey
 
-            upgrade = survey(opened, source, before_upgrade, options, advance, urls=urls, passes=passes)
+            upgrade = survey(
+                opened, source, options.before_upgrade, choice, advance, urls=urls, passes=passes
+            )
             _show_upgrade(shell, upgrade)
             return
-        shell.warn_of_old_parts(opened, names or ())
+        shell.warn_of_old_parts(opened, names)
         others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
-        run = checkup(opened, source, names or (), options, advance, urls=urls, passes=passes, others=others)
-        given = given_places(store, entries)
-        _emit(shell, run, _shown(run.findings(), hidden, counts, given), redact(opened.url), hidden)
+        run = checkup(opened, source, names, choice, advance, urls=urls, passes=passes, others=others)
+        shown = _shown(run.findings(), options.hidden, counts, given_places(store, entries))
+        _emit(shell, run, shown, redact(opened.url), options.hidden)
         ensure_not_empty(opened, run.scope, sum(counts.values()) + run.counts["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
-    _report_hidden(shell, {each: counts[each] for each in hidden if counts[each]})
-    _account(shell, run)
+    _report_hidden(shell, {severity: counts[severity] for severity in options.hidden if counts[severity]})
+    shell.summary(run.counts, run.not_checked)
     if run.unreachable is not None:
         raise run.unreachable
-    if counts[Severity.ERROR] or (strict and counts[Severity.WARNING]):
+    if counts[Severity.ERROR] or (options.strict and counts[Severity.WARNING]):
         raise typer.Exit(Exit.FAULT)
 
 
-def _worth_spark(shell: Shell, how: EngineOptions, names: Sequence[str]) -> bool:
+def _choose_spark(shell: Shell, engine: EngineOptions, names: Sequence[str]) -> bool:
     """Return True if Spark is to scan the store. Raises UsageError if topics are named."""
-    if names and how.engine is Engine.SPARK:
+    if names and engine.engine is Engine.SPARK:
         raise UsageError("--engine spark checks a whole store: remove the topics")
-    chosen, why = choose_engine(str(how.engine), 0, None if names else how.master)
-    if why:
-        shell.note(why)
+    chosen, reason = choose_engine(str(engine.engine), 0, None if names else engine.master)
+    if reason:
+        shell.note(reason)
     return chosen == "spark"
 
 
-def _by_spark(
+def _spark_passes(
     shell: Shell,
-    how: EngineOptions,
+    engine: EngineOptions,
     stack: ExitStack,
     store: Store,
     urls: Sequence[str],
@@ -205,29 +229,29 @@ def _by_spark(
 ) -> Passes:
     from pulsar_meta.jobs.spark.check import passes_by_spark
 
-    settings = replace(how.spark_settings(Faults(shell)), report=lambda error: shell.warn(str(error)))
+    settings = replace(engine.spark_settings(Faults(shell)), report=lambda error: shell.warn(str(error)))
     return stack.enter_context(passes_by_spark(store, urls, settings, advance))
 
 
 def _emit(
     shell: Shell, run: Checkup, findings: Iterable[Document], source: str, hidden: Iterable[Severity]
 ) -> None:
-    """Write findings that are not hidden as they come; with -o openmetrics, their counts at the end."""
+    """Write findings as they are found; with -o openmetrics, only their counts at the end."""
     if shell.format is not Format.OPENMETRICS:
         shell.emit(findings, VIEW, about=lambda: (source, checked_text(run.counts, run.not_checked)))
         return
-    counts = FindingCounts([str(each) for each in Severity if each not in hidden])
+    counts = FindingCounts([str(severity) for severity in Severity if severity not in hidden])
     deque(counts.counting(findings), maxlen=0)
     with shell.text_out() as out:
         out.write(counts.text(run.counts, run.not_checked, time.time()))
 
 
 def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
-    """Print the verdict; exit with 1 if it is not safe, 3 if unknown, 6 if a bookie did not answer."""
+    """Print the verdict. Exits with 1 if it is not safe, 3 if unknown, 6 if a bookie did not answer."""
     verdict = upgrade.verdict()
     head = {"reason": "verdict", "verdict": verdict["verdict"], "message": f"to Pulsar {upgrade.version}"}
     shell.emit([verdict] if shell.is_json else [head, *verdict["reasons"]], REASONS, single=True)
-    _account(shell, upgrade.run)
+    shell.summary(upgrade.run.counts, upgrade.run.not_checked)
     if upgrade.run.unreachable is not None:
         raise upgrade.run.unreachable
     if verdict["verdict"] != "safe":
@@ -255,16 +279,15 @@ REASONS = View(
 )
 
 
-def _age(text: str) -> int:
-    """Return milliseconds."""
+def _milliseconds(text: str) -> int:
     return 0 if text == "0" else parse_duration(text) * 1000
 
 
 def _releases(versions: Iterable[str]) -> tuple[str, ...]:
-    given = tuple(versions)
-    for version in given:
+    releases = tuple(versions)
+    for version in releases:
         parse_version(version)
-    return given
+    return releases
 
 
 def _shown(
@@ -284,7 +307,3 @@ def _report_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
     if counts:
         hidden = ", ".join(counted(count, f"{severity}s") for severity, count in counts.items())
         shell.note(f"hidden by --severity: {hidden}")
-
-
-def _account(shell: Shell, run: Checkup) -> None:
-    shell.summary(run.counts, run.not_checked)

@@ -1,18 +1,19 @@
-"""`lookup`, `brokers`, `lookup-properties`: who serves a topic, and what brokers publish (PIP-368)."""
+"""`lookup`, `brokers` and `lookup-properties`: brokers of topics and their lookup properties (PIP-368)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from pulsar_meta.access.sockets import TlsSettings
 from pulsar_meta.access.urls import read_secret
 from pulsar_meta.brokers.client_conf import ClientConf, read_client_conf, token_credentials
 from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
-from pulsar_meta.brokers.lookup_session import LookupSession
+from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import input_name, read_input
 from pulsar_meta.cli.options import StoreUrl, property_pairs
@@ -30,8 +31,10 @@ from pulsar_meta.jobs.brokers.registered import (
     registered_brokers,
 )
 
-# Options for what stands in a client.conf and is not read.
+# Options for settings of client.conf that are not read.
 INSTEAD: Final = {"lookupProperties": "--property KEY=VALUE", "listenerName": "--listener-name NAME"}
+TLS: Final = "TLS"
+PROXY: Final = "Proxy"
 
 _FIELDS = (
     "topic", "status", "error", "broker", "broker_service_url", "broker_service_url_tls", "authoritative",
@@ -39,9 +42,87 @@ _FIELDS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ProxyOptions:
+    """Options that send a lookup on behalf of another client, as a proxy does."""
+
+    original_principal: Annotated[
+        str | None,
+        typer.Option("--original-principal", rich_help_panel=PROXY, help="The client's principal."),
+    ] = None
+    original_auth_data: Annotated[
+        str | None,
+        typer.Option(
+            "--original-auth-data",
+            metavar="file:PATH|env:NAME",
+            rich_help_panel=PROXY,
+            help="Source of the client's secret.",
+        ),
+    ] = None
+    original_auth_method: Annotated[
+        str | None,
+        typer.Option(
+            "--original-auth-method", rich_help_panel=PROXY, help="The client's authentication method."
+        ),
+    ] = None
+
+    def client(self) -> OriginalClient:
+        """Return the client, with its secret."""
+        data = self.original_auth_data
+        secret = read_secret(data, "--original-auth-data").strip() if data else None
+        return OriginalClient(self.original_principal, secret, self.original_auth_method)
+
+
+@dataclass(frozen=True)
+class TlsOptions:
+    """Options that override the TLS settings of a client.conf."""
+
+    trust_certs: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-trust-certs",
+            rich_help_panel=TLS,
+            help="Trusted certificates (PEM). Default: the system's.",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", rich_help_panel=TLS, help="Client certificate (PEM).")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", rich_help_panel=TLS, help="Private key of --tls-cert (PEM).")
+    ] = None
+    check_hostname: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls-hostname-verification/--no-tls-hostname-verification",
+            rich_help_panel=TLS,
+            help="Compare the broker's certificate with its host name. On by default.",
+        ),
+    ] = None
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--tls-insecure", rich_help_panel=TLS, help="Accept any certificate. Don't use it with secrets."
+        ),
+    ] = False
+
+    def over(self, conf: TlsSettings) -> TlsSettings:
+        """Return the settings of `conf` with these options applied."""
+        return replace(
+            conf,
+            trust_certs=self.trust_certs or conf.trust_certs,
+            certificate=self.tls_cert or conf.certificate,
+            key=self.tls_key or conf.key,
+            insecure=self.insecure or conf.insecure,
+            check_hostname=conf.check_hostname if self.check_hostname is None else self.check_hostname,
+        )
+
+
 def lookup(
     shell: Shell,
     topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, or shorter.")],
+    proxy: ProxyOptions,
+    tls: TlsOptions,
     service_url: Annotated[
         str | None,
         typer.Option(
@@ -49,92 +130,66 @@ def lookup(
         ),
     ] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", help="KEY=VALUE sent along (PIP-368), repeatable.")
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="Lookup property (PIP-368; repeatable)."),
     ] = None,
     client_conf: Annotated[
         Path | None, typer.Option("--client-conf", help="Pulsar's client.conf: URL, authentication, TLS.")
     ] = None,
-    token: Annotated[str | None, typer.Option("--token", help="A token, as file:PATH or env:NAME.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="file:PATH|env:NAME", help="Source of the authentication token."),
+    ] = None,
     listener_name: Annotated[
-        str | None, typer.Option("--listener-name", help="Which of the brokers' advertised listeners.")
+        str | None, typer.Option("--listener-name", help="Name of an advertised listener of the brokers.")
     ] = None,
     authoritative: Annotated[
-        bool, typer.Option("--authoritative", help="Ask the broker to decide by itself, as after a redirect.")
-    ] = False,
-    original_principal: Annotated[
-        str | None, typer.Option("--original-principal", help="As a proxy: the client's principal.")
-    ] = None,
-    original_auth_data: Annotated[
-        str | None,
-        typer.Option(
-            "--original-auth-data", help="As a proxy: the client's secret, as file:PATH or env:NAME."
-        ),
-    ] = None,
-    original_auth_method: Annotated[
-        str | None, typer.Option("--original-auth-method", help="As a proxy: the client's method.")
-    ] = None,
-    trust_certs: Annotated[
-        Path | None, typer.Option("--tls-trust-certs", help="PEM file of whom to trust (else the system's).")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Our certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key (PEM).")] = None,
-    check_hostname: Annotated[
-        bool | None,
-        typer.Option("--tls-hostname-verification/--no-tls-hostname-verification", help="On by default."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--tls-insecure", help="Accept any certificate; not with secrets.")
+        bool, typer.Option("--authoritative", help="Make the asked broker decide, as after a redirect.")
     ] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for each broker.")] = 10.0,
-    max_redirects: Annotated[int, typer.Option("--max-redirects", min=0, help="Redirects followed.")] = 20,
+    max_redirects: Annotated[int, typer.Option("--max-redirects", min=0, help="Most redirects.")] = 20,
 ) -> None:
-    """Ask brokers where a topic is served, with lookup properties, and show every hop with its time.
+    """Ask brokers which broker serves a topic.
 
-    The name of a partitioned topic stands for all its partitions, if the broker can be asked for their
-    number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose says where it cannot). That of a
-    scalable topic (topic://tenant/namespace/name, or shorter; Pulsar 5) stands for its segments, sealed ones
-    included. A short name that a persistent topic has, too, is refused (2).
+    Use it to test lookup properties, listeners, redirects and authentication. It shows every hop with its
+    time. Like a client's lookup, it makes a broker load a bundle that has no owner. It uses the binary
+    protocol, because HTTP lookups carry no properties.
 
-    Speaks the binary protocol, since HTTP lookups carry no properties. It does what a client does, so a
-    bundle without an owner is assigned one. Exit code 3 where there is no such topic, 6 where a
-    broker does not answer or refuses.
+    The name of a partitioned topic looks up all its partitions, if the broker can return their number without
+    creating partitions (Pulsar 3.0.6, 3.3.1 and 4.0; otherwise, --verbose shows the reason). The name of a
+    scalable topic (topic://tenant/namespace/name, or shorter; Pulsar 5) looks up its segments, including
+    sealed ones. A short name that is also a persistent topic is refused (exit code 2). Exits with 3 if the
+    topic doesn't exist, and with 6 if a broker refuses or doesn't answer.
 
     Examples:
       pulsar-meta lookup orders --service-url pulsar://host:6650 --property rack=A
       pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
     """
     conf = read_client_conf(client_conf) if client_conf else ClientConf()
-    for name in conf.ignored:
-        option = INSTEAD.get(name)
-        shell.warn(f"{client_conf}: {name} is ignored{f', give {option}' if option else ''}")
+    for setting in conf.ignored:
+        option = INSTEAD.get(setting)
+        shell.warn(f"{client_conf}: {setting} is ignored{f'; use {option}' if option else ''}")
     url = service_url or conf.service_url
     if url is None:
-        raise UsageError("no broker: give --service-url pulsar://host:port, or --client-conf FILE")
-    pairs = property_pairs(properties or [])
+        raise UsageError("no broker: add --service-url pulsar://host:port or --client-conf FILE")
+    pairs, name = property_pairs(properties or []), TopicName.parse(topic)
     refuse_http(url, pairs)
-    secret = read_secret(original_auth_data, "--original-auth-data").strip() if original_auth_data else None
-    named = TopicName.parse(topic)
     request = LookupRequest(
-        topic=str(named),
+        topic=str(name),
         properties=pairs,
         listener_name=listener_name,
         authoritative=authoritative,
         credentials=token_credentials(token) if token else conf.credentials,
-        original=OriginalClient(original_principal, secret, original_auth_method),
+        original=proxy.client(),
         max_redirects=max_redirects,
     )
-    tls = replace(
-        conf.tls,
-        trust_certs=trust_certs or conf.tls.trust_certs,
-        certificate=tls_cert or conf.tls.certificate,
-        key=tls_key or conf.tls.key,
-        insecure=insecure or conf.tls.insecure,
-        check_hostname=conf.tls.check_hostname if check_hostname is None else check_hostname,
-    )
-    session = LookupSession(parse_service_url(url), tls, timeout)
-    outcomes = list(session.look_up_all(request, shell.detail, short=named.short))
-    alone = [outcome.request.topic for outcome in outcomes] == [request.topic]
-    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines, fields=_FIELDS), single=alone)
+    session = LookupSession(parse_service_url(url), tls.over(conf.tls), timeout)
+    _show(shell, request, list(session.look_up_all(request, shell.detail, short=name.short)))
+
+
+def _show(shell: Shell, request: LookupRequest, outcomes: Sequence[LookupOutcome]) -> None:
+    single = [outcome.request.topic for outcome in outcomes] == [request.topic]
+    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines, fields=_FIELDS), single=single)
     faults = Faults(shell)
     for outcome in outcomes:
         if outcome.error is not None:
@@ -143,18 +198,19 @@ def lookup(
 
 
 def refuse_http(url: str, properties: dict[str, str]) -> None:
-    """Raise UsageError for an HTTP service URL, with the reason that matters most."""
+    """Raise UsageError for an HTTP service URL."""
     if not url.startswith(("http://", "https://")):
         return
     if properties:
-        raise UsageError(f"{url}: HTTP carries no lookup properties, only pulsar:// does")
-    raise UsageError(f"{url}: lookups go over the binary protocol, give pulsar://host:port")
+        raise UsageError(f"{url}: HTTP lookups carry no properties; use pulsar://host:port")
+    raise UsageError(f"{url}: lookup uses the binary protocol; use pulsar://host:port")
 
 
 def _lines(document: Document) -> Iterator[str]:
     for number, hop in enumerate(document["hops"], start=1):
         yield f"hop {number}  {hop['broker']}  ({hop['server_version']}, protocol {hop['protocol_version']})"
-        yield f"       {_said(hop)}  [connected in {hop['connect_ms']} ms, answered in {hop['answer_ms']} ms]"
+        times = f"connected in {hop['connect_ms']} ms, answered in {hop['answer_ms']} ms"
+        yield f"       {_reply(hop)}  [{times}]"
     for note in document["notes"]:
         yield f"note   {note}"
     if document["status"] == "found":
@@ -163,7 +219,7 @@ def _lines(document: Document) -> Iterator[str]:
         yield f"{document['topic']}{sealed} is served by {document['broker']}{through}"
 
 
-def _said(hop: Document) -> str:
+def _reply(hop: Document) -> str:
     if hop["response"] == "failed":
         return f"failed: {hop.get('error')}: {hop.get('message')}"
     urls = " / ".join(url for url in (hop["broker_service_url"], hop["broker_service_url_tls"]) if url)
@@ -174,45 +230,50 @@ def brokers(
     shell: Shell,
     store: StoreUrl = None,
     match: Annotated[
-        list[str] | None, typer.Option("--match", help="KEY=VALUE as a client would send it, repeatable.")
+        list[str] | None,
+        typer.Option("--match", metavar="KEY=VALUE", help="Lookup property of a client (repeatable)."),
     ] = None,
     prefix: Annotated[
-        str, typer.Option("--prefix", help="What brokers put before a client's key (lookupPropertyPrefix).")
+        str, typer.Option("--prefix", help="The brokers' lookupPropertyPrefix, which a client's key lacks.")
     ] = "lookup.",
 ) -> None:
-    """Show every broker that is registered in the store, with its lookup properties.
+    """List the registered brokers with their lookup properties.
 
-    With --match: which of them a load manager that honours lookup properties could choose for such a client,
-    which not, and why. Exit code 1 where it could choose none, 3 where no broker is registered.
+    Use it to find out where brokers run, or why a client gets a certain broker. With --match, it shows which
+    brokers a load manager that uses lookup properties could choose for a client with these properties, and
+    why. Exits with 1 if there is none, and with 3 if no broker is registered.
 
     Examples:
       pulsar-meta brokers --store zk://localhost:2181
       pulsar-meta brokers --store zk://localhost:2181 --match rack=A -o json
     """
-    wanted = property_pairs(match or [])
+    properties = property_pairs(match or [])
     with shell.store(store) as opened:
-        found = list(registered_brokers(opened))
-        if not found:
+        registered = list(registered_brokers(opened))
+        if not registered:
             raise NotFoundError(f"no broker is registered below {BROKERS}", source=opened.url)
-    for broker in found if wanted else []:
-        broker["match"] = match_broker(broker, wanted, prefix)
-    shell.emit(found, _MATCHED if wanted else _LISTED)
-    for note in match_notes(found) if wanted else []:
+    for broker in registered if properties else []:
+        broker["match"] = match_broker(broker, properties, prefix)
+    shell.emit(registered, _MATCHED if properties else _LISTED)
+    for note in match_notes(registered) if properties else []:
         shell.note(f"note: {note}")
-    for broker in found:
+    for broker in registered:
         if broker["kind"] is None:
             raise DecodeError(broker["error"], source=broker["path"])
-    if wanted and all(broker["match"]["could_be_chosen"] is False for broker in found):
+    if properties and all(broker["match"]["could_be_chosen"] is False for broker in registered):
         raise typer.Exit(Exit.FAULT)
 
 
 def lookup_properties(
     shell: Shell, file: Annotated[Path, typer.Argument(help="A broker.conf, or - for stdin.")]
 ) -> None:
-    """Show what a broker with this broker.conf would publish under lookupPropertyPrefix.
+    """Show the lookup properties that a broker.conf publishes.
+
+    Use it before you start a broker, to test which settings have the prefix lookupPropertyPrefix.
 
     Examples:
       pulsar-meta lookup-properties conf/broker.conf
+      pulsar-meta lookup-properties /pulsar/conf/broker.conf -o json
     """
     with decoding(input_name(file)):
         document = published_properties(read_input(file))

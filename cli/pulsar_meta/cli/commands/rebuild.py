@@ -1,4 +1,4 @@
-"""`rebuild`: metadata made again from bookies' disks alone."""
+"""`rebuild`: rebuild metadata from bookies' disks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -39,83 +39,92 @@ from pulsar_meta.jobs.rebuild.scan import Scanner, WorkFile, local_scanner, work
 from pulsar_meta.jobs.topics.topic import Ledger
 
 
-def rebuild(
-    shell: Shell,
-    engine: EngineOptions,
-    entries: EntriesUrls = None,
+@dataclass(frozen=True)
+class KnownOptions:
+    """Options for facts that are not on the disks."""
+
     names: Annotated[
         Path | None,
-        typer.Option(
-            "--names", help="The topics and cursors of ledgers, a line each, as --unnamed writes it."
-        ),
-    ] = None,
+        typer.Option("--names", help="Names of topics and cursors, one per line, as --unnamed writes them."),
+    ] = None
     old_store: Annotated[
         str | None,
-        typer.Option("--with", metavar="STORE", help="An older store or snapshot: what it knew is kept."),
-    ] = None,
+        typer.Option("--with", metavar="STORE", help="URL of an older store whose values are kept."),
+    ] = None
     broker_log: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--broker-log", help="A broker's log, which says for whom ledgers were made (repeatable)."
-        ),
-    ] = None,
+        typer.Option("--broker-log", help="A broker's log, in which ledgers have names (repeatable)."),
+    ] = None
     offloaded: Annotated[
         list[str] | None,
-        typer.Option(
-            "--offloaded",
-            metavar="URL",
-            help="Objects in tiered storage (offload:URL): they have names of topics (repeatable).",
-        ),
-    ] = None,
-    list_unnamed: Annotated[
-        bool, typer.Option("--unnamed", help="List topics without a name, as the file of --names to fill in.")
-    ] = False,
+        typer.Option("--offloaded", metavar="URL", help="Offloaded ledgers (offload:URL), which have names."),
+    ] = None
     cursors_in_place: Annotated[
         bool,
-        typer.Option(
-            "--cursors-in-place",
-            help="Leave the old store's policies as they are: no subscription is missing.",
-        ),
-    ] = False,
-    cluster: Annotated[
-        str, typer.Option("--cluster", help="What brokers call their cluster (clusterName).")
-    ] = "standalone",
+        typer.Option("--cursors-in-place", help="Keep the old store's policies: no subscription is missing."),
+    ] = False
+    cluster: Annotated[str, typer.Option("--cluster", help="Cluster name of the brokers (clusterName).")] = (
+        "standalone"
+    )
     password: Annotated[
         str | None,
         typer.Option(
-            "--password", help="The password of ledgers: file:PATH or env:NAME. Default: the empty one."
+            "--password",
+            metavar="file:PATH|env:NAME",
+            help="Source of the password of ledgers. Default: the empty password.",
         ),
-    ] = None,
+    ] = None
     lost_bookie: Annotated[
         list[str] | None,
-        typer.Option("--lost-bookie", help="The id of a bookie whose disks are not here (repeatable)."),
-    ] = None,
+        typer.Option("--lost-bookie", metavar="ID", help="A bookie whose disks are missing (repeatable)."),
+    ] = None
     ack_quorum: Annotated[
         int | None,
-        typer.Option("--ack-quorum", min=1, help="What brokers waited for. Default: the write quorum."),
-    ] = None,
+        typer.Option("--ack-quorum", min=1, help="Ack quorum of the brokers. Default: the write quorum."),
+    ] = None
+
+    def read(self, shell: Shell, faults: Faults) -> Known:
+        """Read the files and stores that the options name. Raises UsageError for an invalid option."""
+        return Known(
+            password=b"" if self.password is None else read_secret(self.password, "--password").encode(),
+            lost=tuple(self.lost_bookie or ()),
+            ack_quorum=self.ack_quorum,
+            given=GivenNames() if self.names is None else read_names(read_lines(self.names), str(self.names)),
+            logged=_offloaded_names(self.offloaded or (), faults) | _logged_names(self.broker_log or ()),
+            old=OldStore() if self.old_store is None else _old_store(shell, self.old_store, faults),
+            policies_as_they_were=self.cursors_in_place,
+            cluster=self.cluster,
+        )
+
+
+def rebuild(
+    shell: Shell,
+    options: KnownOptions,
+    engine: EngineOptions,
+    entries: EntriesUrls = None,
+    list_unnamed: Annotated[
+        bool, typer.Option("--unnamed", help="List topics without a name, as a file for --names.")
+    ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that did not end, from FILE.work.")
+        bool, typer.Option("--resume", help="Resume a run that did not finish, from FILE.work.")
     ] = False,
 ) -> None:
-    """Make a store again from bookies' disks: a snapshot in --output FILE, a report on stdout.
+    """Rebuild a lost metadata store from bookies' disks.
 
-    Stop the bookies first, and copy their disks: they delete ledgers that no store names. Every ledger on the
-    disks gets a record, closed at its last entry; its bytes, digest type, ensemble and write quorum are what
-    its entries show. Data ledgers that belong together become topics: by cursors that name them, and by
-    indexes and sequence ids that go on. Their names are mostly not on the disks: --with has those of an
-    older store, however old, --names the rest; else a topic is lost-found/ledgers/ledger-N. A cursor's ledger
-    does not say whose it is either: without a name it is the subscription recovered-N of its topic. Of those
-    whose state was in the store alone nothing is left: --names can have them begin anew. Namespaces are made
-    to keep everything for ever: change that when subscriptions are in place.
+    Use it when the store is lost and there is no current copy; with one, use restore. Stop the bookies and
+    copy their disks first, because a bookie deletes ledgers that the store doesn't know. Writes a snapshot to
+    --output FILE and a report to stdout. See the page Disaster recovery for the complete procedure.
 
-    With --with an older store all that it knew is kept, and what the disks have that is newer goes where it
-    belongs; what it named and no disk has is reported as gone.
+    Every ledger on the disks gets metadata, closed at its last entry. Data ledgers become topics: cursors
+    show which ledgers belong together, and so do indexes and sequence ids. Most names of topics and
+    subscriptions are not on the disks: get them from an older store (--with), from --names, from a broker's
+    log or from offloaded ledgers. Other topics are named lost-found/ledgers/ledger-N, and their
+    subscriptions recovered-N. Subscriptions whose state was only in the store are lost; --names can create
+    them again. Namespaces get unlimited retention; change it when all subscriptions exist again.
 
-    The report has a line for each value: certain, likely, old, lost+found, invented, gone, or refused where a
-    value would be wrong. Nothing is written but FILE, and meanwhile FILE.work, which has what was found of
-    each ledger: --resume goes on with it where the disks are what they were. docs/disaster.md is the whole
-    procedure.
+    With --with, the values of the older store are kept and extended by newer data from the disks. The report
+    has one line per value: certain, likely, old, lost+found, invented, gone (in the older store but on no
+    disk), or refused (not written, because it would be wrong).
 
     Examples:
       pulsar-meta rebuild --entries bookie-disk:copy --unnamed -o ndjson > names
@@ -126,17 +135,7 @@ def rebuild(
       pulsar-meta rebuild --lost-bookie bk3:3181 --output found.ndjson.zst -o csv
     """
     faults = Faults(shell)
-    known = Known(
-        password=b"" if password is None else read_secret(password, "--password").encode(),
-        lost=tuple(lost_bookie or ()),
-        ack_quorum=ack_quorum,
-        given=GivenNames() if names is None else read_names(read_lines(names), str(names)),
-        logged=_offloaded(offloaded or (), faults) | _logged(broker_log or ()),
-        old=OldStore() if old_store is None else _old_store(shell, old_store, faults),
-        policies_as_they_were=cursors_in_place,
-        cluster=cluster,
-    )
-    urls = shell.entries_urls(entries)
+    known, urls = options.read(shell, faults), shell.entries_urls(entries)
     with open_entries(urls) as source:
         check_disks(source)
         with _work_file(shell, urls, known, resume=resume) as work:
@@ -149,17 +148,17 @@ def rebuild(
         faults.finish(source)
 
 
-def _offloaded(urls: Iterable[str], faults: Faults) -> dict[int, Named]:
+def _offloaded_names(urls: Iterable[str], faults: Faults) -> dict[int, Named]:
     names: dict[int, Named] = {}
     for url in urls:
         if not url.startswith("offload:"):
-            raise UsageError("--offloaded: expected offload:URL", source=redact(url))
+            raise UsageError("invalid --offloaded: expected offload:URL", source=redact(url))
         with open_offload(url) as objects:
             names |= names_in_objects(objects, faults.report)
     return names
 
 
-def _logged(files: Iterable[Path]) -> dict[int, Named]:
+def _logged_names(files: Iterable[Path]) -> dict[int, Named]:
     names: dict[int, Named] = {}
     for file in files:
         with open_input(file) as stream:
@@ -167,9 +166,9 @@ def _logged(files: Iterable[Path]) -> dict[int, Named]:
             try:
                 names |= names_in_log(line.decode("utf-8", "replace") for line in lines)
             except EOFError as error:
-                raise DecodeError("the file was cut short", source=str(file)) from error
+                raise DecodeError("the file is truncated", source=str(file)) from error
             except (gzip.BadGzipFile, zlib.error) as error:
-                raise DecodeError(f"not gzip: {error}", source=str(file)) from error
+                raise DecodeError(f"not a valid gzip file: {error}", source=str(file)) from error
     return names
 
 
@@ -178,22 +177,20 @@ def _old_store(shell: Shell, url: str, faults: Faults) -> OldStore:
         return read_old_store(store, faults.report)
 
 
-def _worth_spark(shell: Shell, engine: EngineOptions, source: EntrySource) -> bool:
-    ledgers = (Ledger(one, (source.last_entry(one) or 0) + 1) for one in source.ledgers())
-    return engine.choose(shell, ledgers, source) == "spark"
-
-
 def _work_file(shell: Shell, urls: Sequence[str], known: Known, *, resume: bool) -> WorkFile:
-    """Return what keeps the facts beside --output; they are kept nowhere where that is no ordinary file."""
+    """Open the work file next to --output; if the output is not a regular file, keep no work file.
+
+    Raises UsageError for --resume without such a file.
+    """
     head = work_file_head(urls, known.lost, known.password, tool=_TOOL, taken=_now())
     target = shell.output
     if target is None or (target.exists() and not target.is_file()):
         if resume:
-            raise UsageError("--resume goes on with the file beside --output FILE: give that")
+            raise UsageError("--resume needs the work file next to the output: add --output FILE")
         return WorkFile(None, head, known.password)
     work = WorkFile(work_file_of(target), head, known.password, resume=resume)
     if resume:
-        shell.note(f"{work.kept} ledgers were looked at before ({work_file_of(target)})")
+        shell.note(f"{work.kept} ledgers were already scanned ({work_file_of(target)})")
     return work
 
 
@@ -205,7 +202,8 @@ def _scanner(
     known: Known,
     faults: Faults,
 ) -> Scanner:
-    if not _worth_spark(shell, engine, source):
+    ledgers = (Ledger(ledger, (source.last_entry(ledger) or 0) + 1) for ledger in source.ledgers())
+    if engine.choose(shell, ledgers, source) != "spark":
         return local_scanner(source, faults.report, password=known.password, lost=known.lost)
     from pulsar_meta.jobs.spark.commands import scan_with_spark
 
@@ -216,20 +214,20 @@ def _scanner(
 def _write(
     shell: Shell, source: EntrySource, known: Known, faults: Faults, scanner: Scanner, *, taken: str
 ) -> None:
-    """Write the snapshot, then the report; a ledger that is refused ends the command with 7."""
+    """Write the snapshot, then the report. Makes the command exit with 7 if a ledger was refused."""
     if shell.output is None:
-        raise UsageError("give --output FILE for the snapshot: stdout has the report")
+        raise UsageError("no file for the snapshot: add --output FILE (the report goes to stdout)")
     values = rebuilt_values(source, faults.report, known, scanner)
     written = write_rebuilt(values, shell.output, {"rebuilt": True, "taken": taken, "tool": _TOOL})
-    replace(shell, output=None).emit((one.document() for one in written), VIEW)
-    if any(one.certainty == "refused" and one.facts for one in written):
+    replace(shell, output=None).emit((value.document() for value in written), VIEW)
+    if any(value.certainty == "refused" and value.facts for value in written):
         faults.note(GuardError.exit_code)
     counts = {
-        "ledgers": sum("ledger_id" in one.facts for one in written),
-        "topics": sum("ledgers" in one.facts for one in written),
-        "cursors": sum("cursor" in one.facts for one in written),
-        "schemas": sum("schema" in one.facts for one in written),
-        "values": sum(one.value is not None for one in written),
+        "ledgers": sum("ledger_id" in value.facts for value in written),
+        "topics": sum("ledgers" in value.facts for value in written),
+        "cursors": sum("cursor" in value.facts for value in written),
+        "schemas": sum("schema" in value.facts for value in written),
+        "values": sum(value.value is not None for value in written),
     }
     shell.summary(counts, NOT_MADE)
 
@@ -239,8 +237,8 @@ def _now() -> str:
 
 
 def _row(line: Document) -> list[str]:
-    named = ("kind", "entries", "last_entry", "size", "digest_type")
-    cells = ["" if line.get(name) is None else str(line[name]) for name in named]
+    columns = ("kind", "entries", "last_entry", "size", "digest_type")
+    cells = ["" if line.get(name) is None else str(line[name]) for name in columns]
     quorum = f"{line['ensemble_size']}/{line['write_quorum']}" if "ensemble_size" in line else ""
     if "ledgers" in line:
         cells[0] = f"ledgers {', '.join(map(str, line['ledgers']))}"
@@ -253,11 +251,11 @@ def _row(line: Document) -> list[str]:
 
 def _unnamed_row(line: Document) -> list[str]:
     times = ("" if line.get(name) is None else iso_time(line[name]) or "" for name in _TIMES)
-    payloads = [one["payload"] for one in line.get("payloads", ())]
+    payloads = [sample["payload"] for sample in line.get("payloads", ())]
     if "cursor" in line:
-        payloads = [f"a cursor of {line['topic'] or 'a topic without a name'} at {line['position']}"]
+        payloads = [f"cursor of {line['topic'] or 'a topic without a name'} at {line['position']}"]
     if "ledger_id" not in line:
-        payloads = [f"subscription {line['cursor']} of {line['topic']}, of which nothing is left"]
+        payloads = [f"subscription {line['cursor']} of {line['topic']}, which is lost"]
     ledgers, producers = ", ".join(map(str, line.get("ledgers", ()))), ", ".join(line.get("producers", ()))
     messages = "" if "cursor" in line else str(line["messages"])
     return [str(line.get("ledger_id", "")), ledgers, messages, *times, producers, " | ".join(payloads)]
@@ -265,11 +263,11 @@ def _unnamed_row(line: Document) -> list[str]:
 
 _TOOL = f"pulsar-meta {version('pulsar-meta')}"
 _TIMES = ("first_time", "last_time")
-# What a store has beside, and why it is not in the snapshot.
+# Parts of a store that a rebuilt snapshot lacks, with the reason.
 NOT_MADE = {
-    "subscriptions whose state was in the store alone": "not on the disks",
+    "subscriptions whose state was only in the store": "not on the disks",
     "policies, properties, terminations, custom metadata of ledgers": "not on the disks",
-    "what had been deleted": "its ledgers may still be on the disks, and come back",
+    "deleted topics": "their ledgers may still be on the disks, and come back",
 }
 VIEW = View(
     ["path", "certainty", "holds", "entries", "last", "bytes", "digest", "E/Qw", "by"],

@@ -1,8 +1,8 @@
-"""`restore`: values of a snapshot, or of another store, brought into a store."""
+"""`restore`: copy values from a snapshot or another store into a store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -33,29 +33,27 @@ from pulsar_meta.stores.routed import MARK
 
 @dataclass(frozen=True)
 class TopicOptions:
-    """What else comes back with topics that are chosen."""
+    """Options for restoring selected topics."""
 
     with_policies: Annotated[
         bool,
-        typer.Option(
-            "--with-policies", rich_help_panel=SCOPE, help="Also the policies of tenant and namespace."
-        ),
+        typer.Option("--with-policies", rich_help_panel=SCOPE, help="Restore tenant and namespace policies."),
     ] = False
     also_unindexed: Annotated[
         bool,
         typer.Option(
             "--also-unindexed",
             rich_help_panel=SCOPE,
-            help="With --entries: also ledgers that are in entry logs only, since the bookie deleted them.",
+            help="With --entries, also restore ledgers that are only in entry logs (deleted by the bookie).",
         ),
     ] = False
 
 
 def restore(
     shell: Shell,
-    source: Annotated[str, typer.Argument(help="Where values come from: any URL that --store takes.")],
-    where: ScopeOptions,
-    choice: TopicOptions,
+    source: Annotated[str, typer.Argument(metavar="URL", help="Store to restore from, like --store.")],
+    scope: ScopeOptions,
+    topic_options: TopicOptions,
     writing: WriteOptions,
     bulk: BulkOptions,
     store: StoreUrl = None,
@@ -64,22 +62,22 @@ def restore(
         bool,
         typer.Option(
             "--overwrite/--if-absent",
-            help="Replace values that are there and differ, or leave and name them.",
+            help="Replace values that differ. Default: keep them, and list them.",
         ),
     ] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Also from a snapshot that was cut short or changed.")
+        bool, typer.Option("--partial", help="Accept a snapshot that is truncated or damaged.")
     ] = False,
 ) -> None:
-    """Bring the values of a snapshot, or of another store, into a store, which may have some already.
+    """Restore a snapshot or another store, completely or by topic.
 
-    Nothing is removed. What sessions, brokers and bookies make by themselves stays out. Before the first
-    value counters go forward, so that no ledger id is given out twice: past the source's own counter, every
-    ledger that either store names, and every ledger on the disks of --entries. That alone undo leaves.
+    Use it after values were lost, or to move to another metadata store. Removes nothing, and skips values
+    that sessions, brokers and bookies create themselves. If you select topics, it restores only these: their
+    records, cursors, schemas, partitions and ledger metadata. With --entries, it skips ledgers that have no
+    entries on the bookies.
 
-    Of the topics that are chosen everything comes back and nothing else: their records, cursors, schemas,
-    partitions, and BookKeeper's metadata of their ledgers. --entries then says of which ledgers bookies still
-    have entries; the others stay out.
+    First, it raises counters so that no ledger id is used twice: above the source's counter, above every
+    ledger in either store, and above every ledger on the disks of --entries. Undo does not lower them.
 
     Examples:
       pulsar-meta restore snapshot:monday.ndjson --store zk://zk1:2181 --dry-run
@@ -87,121 +85,130 @@ def restore(
       pulsar-meta restore 'zk-files:/zk?at=2026-05-01T03:00' --topic orders
     """
     faults = Faults(shell)
-    _check(where, choice, writing)
+    _check(scope, topic_options, writing)
     with ExitStack() as stack:
         url = f"{source}?partial" if partial and source.startswith("snapshot:") else source
         values = stack.enter_context(shell.other_store(url))
         target = stack.enter_context(_target(shell, store, writing, stack))
         with shell.progress(unit="values") as progress:
-            found = survey_source(
+            survey = survey_source(
                 values,
                 faults.report,
                 partial=partial,
                 migrated=writing.allow_migration,
                 progress=progress.advance,
             )
-        surveys = [found, survey_target(target, faults.report)]
+        surveys = [survey, survey_target(target, faults.report)]
         disks, logged = _disks(shell, entries, target, stack), set[int]()
         if disks is not None:
             surveys.append(Survey())
             logged = surveys[-1].add_disks(disks, faults.report)
-        if where.is_given:
-            remains = None if disks is None else Remains(disks, logged, choice.also_unindexed)
-            check_named(values, where.scope())
-            topics = where.values(values, "ledger")
-            chosen = TopicValues(values, topics, choice.with_policies, disks, remains)
-            held = stack.enter_context(Remembered())
-            _gather(shell, chosen, held)
+        if scope.is_given:
+            remains = None if disks is None else Remains(disks, logged, topic_options.also_unindexed)
+            restored = _topic_values(shell, values, scope, topic_options, disks, remains, stack)
         else:
-            _account(shell, values, found, disks)
-            if not found.values:
-                raise NotFoundError("no value that could be restored is here", source=values.url)
-
-        def wanted() -> Iterable[Versioned]:
-            if where.is_given:
-                return held
-            more = registries(target) if found.bookkeeper else []
-            return chain(copied(values), missing_bucket(surveys), more)
-
-        rewrite = restore_values(wanted, counter_minimums(values, target, surveys), overwrite=overwrite)
+            _print_summary(shell, values, survey, disks)
+            if not survey.values:
+                raise NotFoundError("no values to restore", source=values.url)
+            more = registries(target) if survey.bookkeeper else []
+            restored = lambda: chain(copied(values), missing_bucket(surveys), more)  # noqa: E731
+        rewrite = restore_values(restored, counter_minimums(values, target, surveys), overwrite=overwrite)
         with faults.note_exit():
             write(shell, target, rewrite, writing, bulk)
         faults.finish(disks)
 
 
-def _check(where: ScopeOptions, choice: TopicOptions, writing: WriteOptions) -> None:
-    """Raise UsageError for options that do not go together."""
-    where.ensure_can_ask(writing)
-    if choice != TopicOptions() and not where.is_given:
-        raise UsageError("--with-policies and --also-unindexed are for topics that are chosen (--topic, …)")
+def _check(scope: ScopeOptions, topic_options: TopicOptions, writing: WriteOptions) -> None:
+    """Raise UsageError for options that can't be combined."""
+    scope.ensure_can_ask(writing)
+    if topic_options != TopicOptions() and not scope.is_given:
+        raise UsageError("--with-policies and --also-unindexed need selected topics: add --topic NAME")
 
 
 def _target(shell: Shell, url: str | None, writing: WriteOptions, stack: ExitStack) -> Store:
-    """Open the store that values go to; a database that is not there is made, for a plan somewhere else."""
-    chosen, mark, ledgers = shell.store_url(url).partition(MARK)
-    if not chosen.startswith("rocksdb:") or not is_nowhere(database_of(chosen)):
+    """Open the store to write to. Creates a missing RocksDB database; for a dry run, a temporary one."""
+    target, mark, ledgers = shell.store_url(url).partition(MARK)
+    if not target.startswith("rocksdb:") or not is_nowhere(database_of(target)):
         return open_for_writing(shell, url, writing)
-    shell.note(f"{chosen}: nothing there yet: a new database")
+    shell.note(f"{target} does not exist, so this is a new database")
     if writing.yes and not writing.dry_run:
-        create_database(database_of(chosen), chosen)
+        create_database(database_of(target), target)
         return open_for_writing(shell, url, writing)
     if not writing.dry_run:
-        raise UsageError("a new database is not made without --yes (--dry-run shows what would be in it)")
+        raise UsageError("refusing to create a new database: preview it with --dry-run, then add --yes")
     scratch = ScratchDirectory()
     stack.callback(scratch.cleanup)
-    create_database(scratch.path / "metadata", chosen)
+    create_database(scratch.path / "metadata", target)
     return shell.other_store(f"rocksdb:{scratch.path / 'metadata'}{mark}{ledgers}")
 
 
 def _disks(shell: Shell, urls: list[str] | None, target: Store, stack: ExitStack) -> EntrySource | None:
-    chosen = list(urls or shell.settings.entries)
-    return stack.enter_context(open_entry_sources(chosen, target)) if chosen else None
+    sources = list(urls or shell.settings.entries)
+    return stack.enter_context(open_entry_sources(sources, target)) if sources else None
 
 
-def _account(shell: Shell, source: Store, found: Survey, disks: EntrySource | None) -> None:
-    """Say what is restored, what stays out, and which ids nobody could ask for."""
-    left_out = {counted(number, "values"): why for why, number in sorted(found.left_out.items())}
+def _print_summary(shell: Shell, source: Store, survey: Survey, disks: EntrySource | None) -> None:
+    """Print the number of values to restore, those that are left out, and ids that could not be checked."""
+    left_out = {counted(number, "values"): reason for reason, number in sorted(survey.left_out.items())}
     if source.next_sequence(IDGEN) is None:
-        left_out["ids of ledgers that are gone"] = "the source does not say its counter"
+        left_out["ids of deleted ledgers"] = "the source has no counter of ledger ids"
     elif disks is None:
         left_out["disks"] = "no --entries"
-    shell.summary({"values": found.values}, left_out)
+    shell.summary({"values": survey.values}, left_out)
 
 
-def _gather(shell: Shell, chosen: TopicValues, held: Remembered) -> None:
-    """Keep what belongs to the topics for the plan and the writes; say what it is, and what of it is gone.
+def _topic_values(
+    shell: Shell,
+    store: Store,
+    scope: ScopeOptions,
+    options: TopicOptions,
+    disks: EntrySource | None,
+    remains: Remains | None,
+    stack: ExitStack,
+) -> Callable[[], Iterable[Versioned]]:
+    """Collect the values of the selected topics and print a summary of them.
 
-    NotFoundError for no topic at all.
+    Raises NotFoundError if no topic is selected.
     """
-    held.add(chosen.values())
-    if not chosen.counts["topics"]:
-        raise NotFoundError("no such topic", source=chosen.store.url)
-    counts = {"values": len(held), **{name: chosen.counts[name] for name in ("topics", "cursors", "schemas")}}
+    check_named(store, scope.scope())
+    topics = TopicValues(store, scope.values(store, "ledger"), options.with_policies, disks, remains)
+    # The plan and the writes both iterate over the values.
+    values = stack.enter_context(Remembered())
+    values.add(topics.values())
+    if not topics.counts["topics"]:
+        raise NotFoundError("no such topic", source=store.url)
+    _print_topic_summary(shell, topics, len(values))
+    return lambda: values
+
+
+def _print_topic_summary(shell: Shell, topics: TopicValues, values: int) -> None:
+    counts, remains = topics.counts, topics.remains
     left_out = {}
-    if chosen.missing:
-        left_out[counted(chosen.missing, "ledgers")] = "named, but the source has no metadata of them"
-    if chosen.remains is None:
+    if topics.missing:
+        left_out[counted(topics.missing, "ledgers")] = "the source has no metadata for them"
+    if remains is None:
         left_out["entries"] = "no --entries"
-    shell.summary({**counts, "ledgers": chosen.counts["ledgers"]}, left_out)
-    if chosen.remains is None:
+    nouns = ("topics", "cursors", "schemas", "ledgers")
+    shell.summary({"values": values, **{noun: counts[noun] for noun in nouns}}, left_out)
+    if remains is None:
         return
-    states = chosen.remains.counts
+    states = remains.counts
     parts = [f"{states[state]} {text}" for state, text in STATES.items() if states[state]]
-    shell.note(f"ledgers {chosen.counts['ledgers']}: {', '.join(parts)}; cursors {chosen.counts['cursors']}")
+    shell.note(f"ledgers {counts['ledgers']}: {', '.join(parts)}; cursors {counts['cursors']}")
     if states["unindexed"]:
         shell.warn(UNINDEXED)
     if states["gone"]:
-        shell.warn("ledgers that are gone stay out, and out of the records of their topics")
+        shell.warn("ledgers without any entry are not restored, and their topics' records don't list them")
 
 
 STATES: Final[dict[State, str]] = {
-    "whole": "whole",
-    "partly": "in part",
-    "unindexed": "in entry logs only",
-    "gone": "gone",
+    "whole": "complete",
+    "partly": "incomplete",
+    "unindexed": "only in entry logs",
+    "gone": "without any entry",
 }
 UNINDEXED: Final = (
-    "ledgers in entry logs only were deleted by the bookie, and stay out without --also-unindexed; it serves"
-    " them again once its indexes are built anew (bookkeeper shell, on the stopped bookie:"
-    " rebuild-db-ledgers-index, then rebuild-db-ledger-locations-index)"
+    "the bookie deleted the ledgers that are only in entry logs, so they are restored only with"
+    " --also-unindexed; the bookie serves them again after you rebuild its indexes while it is stopped"
+    " (bookkeeper shell rebuild-db-ledgers-index, then rebuild-db-ledger-locations-index)"
 )
