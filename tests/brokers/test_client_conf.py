@@ -110,7 +110,7 @@ def test_unsupported_settings_are_refused(tmp_path: Path, settings: dict[str, st
         (["--service-url", "http://h:8080", "--property", "rack=A"], 2, "HTTP lookups carry no properties"),
         (["--service-url", "http://h:8080"], 2, "binary protocol"),
         ([], 2, "no broker"),
-        (["--service-url", "pulsar://h", "--property", "rack"], 2, "not KEY=VALUE"),
+        (["--service-url", "pulsar://h", "--property", "rack"], 2, "expected KEY=VALUE"),
         (["--service-url", "pulsar://h", "--property", "a=1", "--property", "a=2"], 2, "given twice"),
         (["--service-url", "pulsar://h", "--token", "abc"], 2, "never taken from the command line"),
         (["--client-conf", "/not/there"], 3, "no such file/not/there"),
@@ -131,5 +131,5 @@ def test_ignored_settings_are_named(tmp_path: Path) -> None:
     assert read_client_conf(file).ignored == ("lookupProperties", "listenerName")
     done = pulsar_meta_here("lookup", "t", "--client-conf", file)
     assert done.returncode == 6
-    assert b"lookupProperties is ignored, give --property KEY=VALUE" in done.stderr
-    assert b"listenerName is ignored, give --listener-name" in done.stderr
+    assert b"lookupProperties is ignored; use --property KEY=VALUE" in done.stderr
+    assert b"listenerName is ignored; use --listener-name" in done.stderr

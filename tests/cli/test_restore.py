@@ -308,7 +308,7 @@ def test_a_deleted_topic_is_restored(database: str, run: Run, tmp_path: Path) ->
     assert values_of(target) == before
     checked = json.loads(ran.stderr.splitlines()[0])["checked"]
     assert (checked["topics"], checked["values"]) == (1, len(deleted))
-    assert b"whole; cursors " in ran.stderr
+    assert b"complete; cursors " in ran.stderr
 
 
 def test_missing_topics_are_refused(database: str, run: Run, tmp_path: Path) -> None:
