@@ -21,6 +21,8 @@ DEFAULT_MAX_SIZE: Final = 256 * 2**20
 # The most bytes that one compressed byte can stand for, from each format's densest element, rounded up.
 _DENSEST: Final = {"none": 1, "lz4": 255, "zlib": 1032, "zstd": 2**17, "snappy": 22}
 _SLACK: Final = 64
+# The empty stored block that a sync flush ends with (RFC 1951, 3.2.4).
+_SYNC_FLUSH: Final = b"\x00\x00\xff\xff"
 _contexts: Final = threading.local()
 # Magic, the longest frame header, one empty block, a checksum.
 _LONGEST_EMPTY_FRAME: Final = 4 + 14 + 3 + 4
@@ -101,6 +103,10 @@ def _decompress_zlib(data: bytes, size: int) -> bytes:
     if stream.unused_data:
         at = len(data) - len(stream.unused_data)
         raise DecodeError(f"zlib: {len(stream.unused_data)} bytes after the end of the stream", offset=at)
+    if len(raw) == size and not stream.eof and not data.endswith(_SYNC_FLUSH):
+        raise DecodeError(
+            "zlib: the stream ends neither with its checksum nor with a flush", offset=len(data)
+        )
     return raw
 
 
