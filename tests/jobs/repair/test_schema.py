@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
@@ -151,12 +151,36 @@ def test_versions_and_schemas_that_do_not_fit_are_refused(patient: Patient, seve
     del patient.store.values[ledger_path(several[0])]
     with pytest.raises(UsageError, match="this is not the schema of version 0: its SHA-256"):
         repair_schema(patient.store, None, STRINGS, Wanted(0, b"another"))
-    put(patient, GARBAGE)
-    with pytest.raises(DecodeError):
-        repair_schema(patient.store, None, STRINGS)
     patient.store.values = {PATH: patient.store.values[PATH]}
-    with pytest.raises((UsageError, DecodeError)):
+    with pytest.raises(UsageError):
         repair_schema(patient.store, None, STRINGS)
+
+
+def test_a_record_without_a_readable_version_is_removed_after_confirmation(patient: Patient) -> None:
+    put(patient, GARBAGE)
+    repair = repair_schema(patient.store, None, STRINGS)
+    assert (repair.confirm, len(repair.losses)) == (str(STRINGS), 1)
+    assert patient.apply(repair).removed == 1
+
+
+def test_a_truncated_record_keeps_the_versions_before_the_damage(
+    patient: Patient, several: list[int]
+) -> None:
+    complete = locator(patient)
+    put(patient, complete.SerializeToString()[:-9])
+    repair = repair_schema(patient.store, None, STRINGS)
+    # The newest version is also at the start of the record.
+    assert (repair.losses, repair.confirm) == ((), None)
+    patient.apply(repair)
+    assert locator(patient) == complete
+    patient.take_back()
+    head = complete.info.ByteSize() + 12
+    put(patient, complete.SerializeToString()[:head])
+    repair = repair_schema(patient.store, None, STRINGS)
+    assert repair.confirm == str(STRINGS)
+    assert [text.split(" ")[1] for text in repair.losses] == ["0", "1"]
+    patient.apply(repair)
+    assert [entry.version for entry in locator(patient).index] == [2]
 
 
 def test_a_schema_file_may_be_a_dump_or_the_bare_schema() -> None:

@@ -15,7 +15,7 @@ PROGRAM: Final = "pulsar-meta"
 _PARTITIONED: Final = "/admin/partitioned-topics/"
 # Findings about a record of any kind: the kind of its path selects the command.
 _OF_ANY_RECORD: Final = frozenset(("record-undecodable", "record-empty", "record-wrong-kind"))
-_PLACEHOLDERS: Final = frozenset(("TOPIC", "LEDGER", "PARTITIONED", "CURSOR", "PATH"))
+_PLACEHOLDERS: Final = frozenset(("TOPIC", "LEDGER", "PARTITIONED", "CURSOR", "SCHEMA"))
 
 
 def with_repair(finding: Finding) -> Finding:
@@ -73,8 +73,15 @@ def _places_by_path(finding: Finding) -> Mapping[str, str]:
         return _partitioned(path)
     if finding.topic is not None and finding.cursor is not None:
         return {"TOPIC": finding.topic, "CURSOR": finding.cursor}
-    # A broker registers a schema again once its record is removed.
-    return {"PATH": path} if path.startswith("/schemas/") else {}
+    return _schema(path) if path.startswith("/schemas/") else {}
+
+
+def _schema(path: str) -> Mapping[str, str]:
+    namespace, _, local = path.removeprefix("/schemas/").rpartition("/")
+    try:
+        return {"SCHEMA": f"persistent://{namespace}/{decode_name(local)}"}
+    except DecodeError:
+        return {}
 
 
 def _partitioned(path: str) -> Mapping[str, str]:

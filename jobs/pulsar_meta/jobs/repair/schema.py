@@ -17,12 +17,12 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.names import LEDGERS, TopicName
-from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.codecs.protobuf.parse import parse_message, parse_partly
 from pulsar_meta.codecs.schemas.stored import decode_stored_schema
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash, read_facts
@@ -34,6 +34,9 @@ from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.completeness import completeness_of, missing_logs
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaLocator
 from pulsar_meta.stores.base import Store, Versioned
+
+# SHA-256.
+_HASH: Final = 32
 
 
 class Wanted(NamedTuple):
@@ -48,12 +51,15 @@ def repair_schema(
 ) -> Repair:
     """Return what takes lost versions out of the schema record of a topic, or gives one its schema again.
 
-    NotFoundError where the topic has no schema, or not this version; UsageError where the version is not
-    lost, has another schema, or none of its ledgers holds it; DecodeError where the record is broken.
+    A damaged record keeps the versions that can still be read. Raises NotFoundError if the topic has no
+    schema or not this version, UsageError if the version is not lost, has another schema, or none of its
+    ledgers holds it.
     """
     seen = _record(store, name)
-    with decoding(seen.path):
+    try:
         locator = parse_message(SchemaLocator, seen.value)
+    except DecodeError as error:
+        return _salvaged(store, source, name, seen, error)
     lost = _lost(store, source, locator)
     looked = {"versions": len(locator.index)}
     unlooked = {"entries": "no --entries"} if source is None else {}
@@ -74,6 +80,38 @@ def repair_schema(
     decided, more = _without(seen, new, name, chosen)
     losses = (*_given_up(chosen), *_still_there(source, chosen))
     return Repair("schema", (decided,), looked, unlooked, (*said, *more), losses, str(name))
+
+
+def _salvaged(
+    store: Store, source: EntrySource | None, name: TopicName, seen: Versioned, error: DecodeError
+) -> Repair:
+    """Write the versions that a damaged record still shows; remove it if there are none."""
+    broken = f"{name}: its record can't be read: {error.message}"
+    found = _readable_versions(seen.value)
+    newest = found[max(found)] if found else None
+    lost = _lost(store, source, SchemaLocator(info=newest, index=found.values())) if found else {}
+    kept = [entry for version, entry in sorted(found.items()) if version not in lost]
+    if not kept:
+        text = f"{name}: no version of its schema can be read from the record, which is removed"
+        return Repair("schema", (removed(seen),), said=(broken,), losses=(text,), confirm=str(name))
+    new = SchemaLocator(info=kept[-1], index=kept)
+    gone = sorted(set(range(kept[-1].version)) - {entry.version for entry in kept} | lost.keys())
+    losses = [f"version {version} becomes unreachable: it can't be read from the record" for version in gone]
+    return Repair(
+        "schema",
+        (becoming(seen, new.SerializeToString()),),
+        checked={"versions": len(found)},
+        said=(broken, f"{name}: versions that are kept: {', '.join(str(entry.version) for entry in kept)}"),
+        losses=tuple(losses),
+        confirm=str(name) if losses else None,
+    )
+
+
+def _readable_versions(value: bytes) -> dict[int, IndexEntry]:
+    """Return the versions before the damage. The newest one comes first in a record."""
+    left, _ = parse_partly(SchemaLocator, value)
+    entries = (*left.index, left.info)
+    return {entry.version: entry for entry in entries if entry.IsInitialized() and len(entry.hash) == _HASH}
 
 
 def schema_of(file: bytes) -> bytes:
