@@ -47,6 +47,7 @@ COMMAND_TYPES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "dump-entries": ("pulsar_meta.jobs.entries.entry_dump:EntryDocument",),
     "encode": (f"{_SNAPSHOT}:SnapshotValue",),
+    "explain": ("pulsar_meta.jobs.check.explanations:Explanation",),
     "get": _DECODED,
     "history": ("pulsar_meta.jobs.values.meanings:HistoryStep",),
     "ledgers": ("pulsar_meta.jobs.disk.contents:LedgerLine", "pulsar_meta.jobs.disk.contents:LogLine"),

@@ -56,6 +56,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "show-cursor": Command("pulsar_meta.cli.commands.show_cursor:show_cursor", READ, PAGES),
     "seek": Command("pulsar_meta.cli.commands.seek:seek", SEARCH, (*ROWS, Format.PARQUET)),
     "check": Command("pulsar_meta.cli.commands.check:check", CHECK, (*PAGES, Format.OPENMETRICS)),
+    "explain": Command("pulsar_meta.cli.commands.explain:explain", CHECK, ROWS),
     "check-index": Command("pulsar_meta.cli.commands.properties:check_index", CHECK, ROWS),
     "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", CHECK, ROWS),
     "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", CHECK, ROWS),

@@ -1,14 +1,20 @@
-"""Findings of `check` as tables, with repair commands that can be pasted."""
+"""Findings of `check`, and explanations of their codes, as blocks for a terminal, rows, and HTML."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.blocks import Screen
+from pulsar_meta.cli.render.pages import Cell, Column, Row, Section
+from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.check.codes import FindingDocument
+from pulsar_meta.jobs.check.codes import FindingDocument, Severity, code
+from pulsar_meta.jobs.check.explanations import explanation
 
 COPIES = ("snapshot:", "zk-files:")
 FIELDS = (
@@ -36,12 +42,11 @@ def with_places(document: FindingDocument, store: list[str], entries: list[str])
 
 
 def _row(finding: Document) -> list[str]:
-    place = finding.get("topic") or finding.get("path") or ""
     ledger = finding.get("ledger_id")
     return [
         finding["severity"],
         finding["code"],
-        place,
+        finding.get("topic") or finding.get("path") or "",
         finding.get("cursor", ""),
         "" if ledger is None else str(ledger),
         finding["message"],
@@ -49,10 +54,106 @@ def _row(finding: Document) -> list[str]:
     ]
 
 
-VIEW = View(
+def finding_block(finding: Document, screen: Screen) -> Iterator[str]:
+    """Yield a finding as lines: its place, the cause, what brokers do, and the command that repairs it."""
+    about = code(finding["code"])
+    yield _heading(finding["severity"], about.name, screen)
+    yield from screen.prose(_place(finding))
+    yield from screen.prose(finding["message"])
+    yield from screen.prose(about.sections["Broker"], "broker")
+    if "repair" in finding:
+        yield screen.command(finding["repair"], "fix")
+    else:
+        yield from screen.prose(about.sections["Fix"], "fix")
+    yield screen.command(f"pulsar-meta explain {about.name}", "explain")
+
+
+def _heading(severity: str, name: str, screen: Screen) -> str:
+    return f"{screen.paint(severity, severity)}  {screen.paint(name, 'bold')}"
+
+
+def _place(finding: Document) -> str:
+    ledger = finding.get("ledger_id")
+    parts = [
+        finding.get("topic", ""),
+        f"subscription {finding['cursor']}" if "cursor" in finding else "",
+        "" if ledger is None else f"ledger {ledger}",
+    ]
+    return ", ".join(filter(None, parts)) or finding.get("path", "the whole store")
+
+
+@dataclass(frozen=True, slots=True)
+class FindingsView(View):
+    """Findings; an HTML page also counts them and explains their codes."""
+
+    def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
+        """Yield a summary, the findings, and the explanation of each code, to which the tables link."""
+        findings = list(documents)
+        counts = Counter((finding["severity"], finding["code"]) for finding in findings)
+        if counts:
+            yield _summary(counts)
+        for table in View.sections(self, findings):
+            at = [column.heading for column in table.columns].index("code") if findings else 0
+            yield replace(table, heading="Findings", rows=[_linked(row, at) for row in table.rows])
+        for name in dict.fromkeys(name for _, name in counts):
+            _, *lines = explanation_block(explanation(code(name)), Screen())
+            yield Section(name, lines=lines, anchor=name)
+
+
+def _summary(counts: Counter[tuple[str, str]]) -> Section:
+    ordered = sorted(counts.items(), key=lambda item: (Severity(item[0][0]).rank, -item[1]))
+    rows = [
+        Row([Cell(severity), Cell(name, link=name), Cell(str(count)), Cell(code(name).title)])
+        for (severity, name), count in ordered
+    ]
+    columns = [Column("severity"), Column("code"), Column("findings", "number"), Column("meaning")]
+    return Section("Summary", columns=columns, rows=rows)
+
+
+def _linked(row: Row, at: int) -> Row:
+    cells = [replace(cell, link=cell.text) if place == at else cell for place, cell in enumerate(row.cells)]
+    return replace(row, cells=cells)
+
+
+VIEW = FindingsView(
     ["severity", "code", "where", "cursor", "ledger", "what", "repair"],
     _row,
     frozenset({"ledger"}),
     fields=FIELDS,
     title="Findings",
+    block=finding_block,
+)
+
+
+def explanation_block(document: Document, screen: Screen) -> Iterator[str]:
+    """Yield everything about a finding code as lines."""
+    yield _heading(document["severity"], document["code"], screen)
+    yield from screen.prose(f"{document['title']}.")
+    yield ""
+    yield from screen.prose(document["meaning"])
+    yield ""
+    for name in ("broker", "cause", "fix", "exceptions"):
+        if name in document:
+            yield from screen.prose(document[name], name)
+    labels = chain(["repair"], repeat(""))
+    yield from (screen.command(command, next(labels)) for command in document["repairs"])
+    if "no_repair" in document:
+        yield from screen.prose(f"no command; {document['no_repair']}", "repair")
+    labels = chain(["in logs"], repeat(""))
+    yield from (screen.command(message, next(labels)) for message in document["errors"])
+
+
+_EXPLANATION_FIELDS = (
+    "code", "severity", "group", "title", "meaning", "broker", "cause", "fix", "exceptions", "errors",
+    "repairs", "no_repair", "page",
+)  # fmt: skip
+EXPLANATION = Detail(
+    lambda document: explanation_block(document, Screen()),
+    fields=_EXPLANATION_FIELDS,
+    block=explanation_block,
+)
+CODES = View(
+    ["severity", "code", "meaning"],
+    lambda document: [document["severity"], document["code"], document["title"]],
+    fields=_EXPLANATION_FIELDS,
 )

@@ -41,11 +41,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: text, or in a chart column the parts to draw, from bottom to top."""
+    """A cell: text, or in a chart column the parts to draw, from bottom to top. `link` is an anchor."""
 
     text: str = ""
     parts: Sequence[Part] = ()
     warning: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page: a heading, notes, lines of text, and a table."""
+    """A part of a page: a heading with an anchor, notes, lines of text, and a table."""
 
     heading: str = ""
     notes: Sequence[str] = ()
     lines: Sequence[str] = ()
     columns: Sequence[Column] = ()
     rows: Sequence[Row] = ()
+    anchor: str = ""
 
 
 def page(title: str, facts: Iterable[Fact], sections: Iterable[Section]) -> str:

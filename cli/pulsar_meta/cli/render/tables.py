@@ -12,6 +12,7 @@ from itertools import chain, islice
 from textwrap import wrap
 from typing import IO, Any, Final
 
+from pulsar_meta.cli.render.blocks import Screen
 from pulsar_meta.cli.render.pages import Section, table
 from pulsar_meta.cli.render.text import (
     IN_JSON,
@@ -35,6 +36,8 @@ NAME_WIDTH: Final = 16
 TEXT_WIDTH: Final = 12
 GAP: Final = "  "
 _INDENTED: Final = Style(indent="  ")
+# Returns the lines of a document for a terminal.
+Block = Callable[[Any, Screen], Iterable[str]]
 
 
 class Format(StrEnum):
@@ -58,8 +61,8 @@ class View:
     Tables and plain lines have `columns` and the cells of `row`, in the same order; columns in `right` are
     aligned right. A table omits a column in `rare` if all its cells are 0. `fields` are the columns of CSV:
     names of JSON fields, nested ones as `outer.inner`. `types` are the Arrow types by field, needed for
-    Parquet. `title` is the title of the HTML page, needed for HTML, and `bars` maps columns to the fields
-    that are drawn next to them.
+    Parquet. `title` is the title of the HTML page, needed for HTML. If there is a `block`, a terminal shows
+    it instead of a table. `bars` maps columns to the fields that are drawn next to them.
     """
 
     columns: Sequence[str]
@@ -70,6 +73,7 @@ class View:
     rare: frozenset[str] = frozenset()
     title: str = ""
     bars: Mapping[str, str] = field(default_factory=dict)
+    block: Block | None = None
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
         """Yield the documents as one table of an HTML page."""
@@ -97,6 +101,7 @@ class Detail:
     fields: Sequence[str] = ()
     title: str = ""
     drawing: Callable[[Any], Iterable[Section]] = lambda document: ()
+    block: Block | None = None
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
         """Yield the sections of an HTML page: each document's lines, then its drawing."""
@@ -197,10 +202,21 @@ def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail
     If a terminal is too narrow, headings, texts and times are folded and long names lose their middle. If
     that is not enough, each row becomes a paragraph with nothing left out.
     """
+    if view.block is not None:
+        _write_blocks(documents, out, view.block)
+        return
     if isinstance(view, Detail):
         write_plain(documents, out, view)
         return
     out.writelines(line + "\n" for line in table_lines(documents, view, width_of(out)))
+
+
+def _write_blocks(documents: Iterable[Document], out: IO[str], block: Block) -> None:
+    """Write each document as soon as it comes, with an empty line between documents."""
+    screen, separator = Screen.of(out), ""
+    for document in documents:
+        out.write(separator + "\n".join(block(document, screen)) + "\n")
+        separator = "\n"
 
 
 def width_of(out: IO[str]) -> int | None:

@@ -80,6 +80,11 @@ class Code:
     sections: Mapping[str, str]
 
     @property
+    def page(self) -> str:
+        """The place of the code's explanation on the documentation site."""
+        return page_of(self.name)
+
+    @property
     def members(self) -> Members:
         """The shape of the evidence, for JSON Schemas."""
         return Members(f"evidence-{self.name}", f"{self.title}.", self._types)
@@ -95,6 +100,11 @@ class Code:
 def _type_of(kind: str) -> Any:
     required = _KINDS[kind.removesuffix("?")]
     return required | None if kind.endswith("?") else required
+
+
+def page_of(name: str) -> str:
+    """Return the place of a code's explanation, relative to the root of the documentation site."""
+    return f"findings/#{name}"
 
 
 @cache
@@ -203,6 +213,7 @@ class FindingDocument(Places):
     message: str
     evidence: Annotated[Document, ByMember("code", _evidence)]
     repair: NotRequired[str]
+    page: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +249,7 @@ class Finding:
             **self._places(),
             "message": self.message,
             "evidence": self.evidence,
+            "page": page_of(self.code),
         }
         if self.repair is not None:
             document["repair"] = self.repair
