@@ -1,6 +1,7 @@
-"""Draws docs/screens/*.svg: the output of commands on the capture of a real cluster, as a terminal shows it.
+"""Draw docs/screens/*.svg: what a terminal shows when commands run on the capture of a real cluster.
 
-The pictures of `browse` are its own screens after a few keys.
+The commands run in a pseudo-terminal, whose text and colours are drawn. The pictures of `browse` are its own
+screens after a few keys.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pty
 import re
-import shlex
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from fcntl import ioctl
 from pathlib import Path
+from struct import pack
+from termios import TIOCSWINSZ
 from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
@@ -28,12 +32,13 @@ SETTINGS: Final = {
 # The commands of each picture.
 COMMANDS: Final = {
     "start": (
-        "pulsar-meta check marks orders -o table",
-        "pulsar-meta whois 64",
-        "pulsar-meta get cursor marks holes | head -7",
+        "pulsar-meta check marks --for-version 4.2.4",
+        "pulsar-meta compress-cursors --topic persistent://public/default/marks --cursor with-props"
+        " --compression none --yes --undo-file undo.ndjson | tail -1",
+        "pulsar-meta check marks --for-version 4.2.4; echo exit code $?",
     ),
     "disk": ("pulsar-meta disk --by subscription -o table | head -14",),
-    "entries": ("pulsar-meta dump-entries orders --from -5 -o table",),
+    "entries": ("pulsar-meta dump-entries orders --from -5",),
 }
 # The place at which the browser starts, and its keys, each with a text that the right side shows after it.
 BROWSED: Final = {
@@ -41,12 +46,7 @@ BROWSED: Final = {
     "browse-ledgers": (("topic", "marks"), (("2", "open, closed"),)),
     "browse-entries": (("topic", "orders"), (("z", "ledgers:"), ("4", "page 1"))),
 }
-WORDS: Final = {
-    r"(?m)^\$.*$": "bold green",
-    r"\berror\b|cannot load": "bold red",
-    r"\bkept\b": "yellow",
-    r"─+": "bright_black",
-}
+COLUMNS: Final = 120
 
 
 def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
@@ -56,16 +56,16 @@ def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    output = "\n\n".join(
-        f"$ {command.replace(' -o table', '')}\n{printed.rstrip()}" for command, printed in steps
+    text = Text("\n\n").join(
+        Text(f"$ {command.replace(' -o table', '')}\n", "bold green").append_text(
+            Text.from_ansi(shown.rstrip())
+        )
+        for command, shown in steps
     )
-    width = max(map(len, output.splitlines())) + 1
+    width = max(map(len, text.plain.splitlines())) + 1
     console = Console(
         record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor"
     )
-    text = Text(output)
-    for pattern, style in WORDS.items():
-        text.highlight_regex(pattern, style)
     console.print(text, soft_wrap=True)
     return without_fonts(console.export_svg(title="pulsar-meta", unique_id=f"pulsar-meta-{name}"))
 
@@ -114,22 +114,41 @@ def browsed(name: str, folder: str | Path) -> str:
 
 def main() -> None:
     """Draw all pictures."""
-    program = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, **SETTINGS}
     SCREENS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(ROOT / "fixtures" / "captures" / f"{CAPTURE}.tar.xz") as packed:
             packed.extractall(folder)
         for name, commands in COMMANDS.items():
-            steps = [(command, _printed(command, folder, program)) for command in commands]
+            steps = [(command, shown_by(command, folder, env)) for command in commands]
             (SCREENS / f"{name}.svg").write_text(svg(name, steps), encoding="utf-8")
         for name in BROWSED:
             (SCREENS / f"{name}.svg").write_text(browsed(name, folder), encoding="utf-8")
 
 
-def _printed(command: str, folder: str, program: str) -> str:
-    words = ["sh", "-c", command] if "|" in command else shlex.split(command)
-    env = os.environ | SETTINGS | {"PATH": program}
-    return subprocess.run(words, stdout=subprocess.PIPE, text=True, cwd=folder, env=env, check=False).stdout
+def shown_by(command: str, folder: str | Path, env: Mapping[str, str]) -> str:
+    """Run a shell command in a pseudo-terminal; returns its output on stdout with colours."""
+    our_end, program_end = pty.openpty()
+    ioctl(program_end, TIOCSWINSZ, pack("HHHH", 50, COLUMNS, 0, 0))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shell = subprocess.Popen(
+        ["sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=program_end,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        env={name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        | {"TERM": "xterm", "PATH": path},
+    )
+    os.close(program_end)
+    sent = b""
+    # Reading from a terminal whose last process has ended fails with EIO.
+    with contextlib.suppress(OSError):
+        while part := os.read(our_end, 65536):
+            sent += part
+    os.close(our_end)
+    shell.wait()
+    return sent.decode().replace("\r\n", "\n")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def test_a_finding_in_every_format(damaged: list[object]) -> None:
         "path": "/managed-ledgers/public/default/persistent/plain",
         "evidence": {"entries": 50, "size": 14119, "on_bookies": None},
         "repair": "pulsar-meta repair ledger-metadata 25",
+        "page": "findings/#ledger-without-metadata",
     }
     hidden, seen = map(json.loads, done.stderr.splitlines())
     assert (hidden["level"], hidden["message"]) == ("note", "hidden by --severity: 3 warnings, 1 note")

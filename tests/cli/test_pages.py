@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -45,8 +46,18 @@ def test_a_page_has_the_content_of_the_table(capture: Capture, name: str) -> Non
     for line in table.stdout.splitlines() if name != "top" else ():
         for cell in line.split("\t"):
             assert cell == "-" or cell.strip() in text
-    for forbidden in ("<script", "http:", "https:", " src=", " href=", " style="):
+    for forbidden in ("<script", "http:", "https:", " src=", " style="):
         assert forbidden not in page.stdout
+    assert page.stdout.count(" href=") == page.stdout.count(' href="#')
+
+
+def test_findings_link_to_the_explanations_of_their_codes(capture: Capture) -> None:
+    page = ask(capture("pulsar-4.2.4"), "check", "-o", "html").stdout
+    linked = set(re.findall(r'<a href="#([^"]+)">', page))
+    assert linked == set(re.findall(r'<h2 id="([^"]+)">', page))
+    assert "record-unreadable" in linked
+    assert "<h2>Summary</h2>" in page
+    assert "Pulsar 4.2.4 can&#39;t load some records that it wrote itself." in page
 
 
 @pytest.mark.parametrize("name", ["check", "cursors", "disk"])

@@ -15,7 +15,7 @@ from termios import TIOCSWINSZ
 
 import pytest
 
-from tests.cli.program import MAIN, environment
+from tests.cli.program import MAIN, environment, pulsar_meta
 
 Capture = Callable[[str], Path]
 _escape_re = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -121,3 +121,38 @@ def test_narrow_tables_break_only_between_words(words: str, columns: int, env: d
         assert any("06:02:20.186Z" in line for line in rows)
     assert not any("#…" in line or "…#" in line for line in rows)
     assert not re.search(r"indiv\S*…", text)
+
+
+REPAIR = (
+    "pulsar-meta compress-cursors --topic persistent://public/default/marks --cursor with-props"
+    " --compression none"
+)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 100, 200])
+def test_the_fix_of_a_finding_is_never_shortened(columns: int, env: dict[str, str]) -> None:
+    text = _escape_re.sub("", run_in_terminal("check", "marks", env=env, columns=columns))
+    lines = text.splitlines()
+    assert f"  fix:        {REPAIR}" in lines
+    assert "  explain:    pulsar-meta explain record-unreadable" in lines
+    start, end = lines.index("warning  record-unreadable"), lines.index(f"  fix:        {REPAIR}")
+    prose = lines[start:end]
+    assert all(len(line) < columns or " " not in line.strip() for line in prose)
+
+
+@pytest.mark.parametrize(
+    ("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)]
+)
+def test_severities_are_coloured_unless_no_color_is_set(
+    more: dict[str, str], coloured: bool, env: dict[str, str]
+) -> None:
+    env = {name: value for name, value in env.items() if name != "NO_COLOR"} | more
+    text = run_in_terminal("check", "marks", env=env, columns=100)
+    assert ("\x1b[1;33mwarning\x1b[0m" in text) == coloured
+    assert ("warning  record-unreadable\n" in text) != coloured
+
+
+def test_a_table_of_findings_in_a_pipe_has_no_colours(env: dict[str, str]) -> None:
+    done = pulsar_meta("check", "marks", "-o", "table", env=env)
+    assert b"\x1b" not in done.stdout
+    assert f"  fix:        {REPAIR}\n".encode() in done.stdout

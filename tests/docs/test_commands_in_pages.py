@@ -185,7 +185,7 @@ def test_a_wrong_command_is_a_fault(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", screens.COMMANDS)
 def test_pictures_show_what_their_commands_print(name: str, folder: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "state", **screens.SETTINGS)
-    steps = [(command, run_command(command, env, folder)[1]) for command in screens.COMMANDS[name]]
+    steps = [(command, screens.shown_by(command, folder, env)) for command in screens.COMMANDS[name]]
     assert (screens.SCREENS / f"{name}.svg").read_text() == screens.svg(name, steps), (
         "run `make site` to draw it again"
     )

@@ -98,6 +98,7 @@ class Findings:
             yield line(f"  {'  '.join(str(name) for name in names if name is not None) or path}")
             yield line(f"  {finding['message']}")
             yield from lines([f"  {finding['repair']}"] if "repair" in finding else [], "head")
+            yield line(f"  pulsar-meta explain {finding['code']}", "dim")
 
 
 def path_of(document: FindingDocument) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final, NotRequired, TypedDict
 
@@ -77,12 +77,12 @@ def _normalized(text: str) -> str:
 
 
 def _ranked(text: str, score: _Score) -> list[Code]:
-    scores = {name: _best(text, code.errors, score) for name, code in all_codes().items()}
+    """Return the codes with matching messages; codes of which more or longer messages match come first."""
+    scores = {
+        name: sum(score(text, _normalized(message)) for message in code.errors)
+        for name, code in all_codes().items()
+    }
     return [all_codes()[name] for name in sorted(scores, key=lambda name: -scores[name]) if scores[name]]
-
-
-def _best(text: str, messages: Iterable[str], score: _Score) -> int:
-    return max((score(text, _normalized(message)) for message in messages), default=0)
 
 
 def _score_text(text: str, message: str) -> int:
@@ -107,6 +107,6 @@ def _advice(name: str) -> str:
 
 def _with_words(name: str) -> list[str]:
     """Return up to three codes whose name or title has all words of a text."""
-    words = re.findall(r"\w+", name)
+    words = set(re.findall(r"\w+", name))
     texts = {code.name: f"{code.name} {code.title}".lower() for code in all_codes().values()}
-    return [each for each, text in texts.items() if words and all(word in text for word in words)][:3]
+    return [each for each, text in texts.items() if words and words <= set(re.findall(r"\w+", text))][:3]
