@@ -56,12 +56,11 @@ def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    text = Text("\n\n").join(
-        Text(f"$ {command.replace(' -o table', '')}\n", "bold green").append_text(
-            Text.from_ansi(shown.rstrip())
-        )
-        for command, shown in steps
-    )
+    parts = []
+    for command, shown in steps:
+        prompt = f"$ {command.replace(' -o table', '')}\n"
+        parts.append(Text.assemble((prompt, "bold green"), Text.from_ansi(shown.rstrip())))
+    text = Text("\n\n").join(parts)
     width = max(map(len, text.plain.splitlines())) + 1
     console = Console(
         record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor"
@@ -113,17 +112,16 @@ def browsed(name: str, folder: str | Path) -> str:
 
 
 def main() -> None:
-    """Draw all pictures."""
-    env = {**os.environ, **SETTINGS}
+    """Draw all pictures, each on an unchanged capture."""
     SCREENS.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(ROOT / "fixtures" / "captures" / f"{CAPTURE}.tar.xz") as packed:
-            packed.extractall(folder)
-        for name, commands in COMMANDS.items():
-            steps = [(command, shown_by(command, folder, env)) for command in commands]
-            (SCREENS / f"{name}.svg").write_text(svg(name, steps), encoding="utf-8")
-        for name in BROWSED:
-            (SCREENS / f"{name}.svg").write_text(browsed(name, folder), encoding="utf-8")
+    env = {**os.environ, **SETTINGS}
+    for name in (*COMMANDS, *BROWSED):
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(ROOT / "fixtures" / "captures" / f"{CAPTURE}.tar.xz") as packed:
+                packed.extractall(folder)
+            steps = [(command, shown_by(command, folder, env)) for command in COMMANDS.get(name, ())]
+            picture = svg(name, steps) if steps else browsed(name, folder)
+        (SCREENS / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
 def shown_by(command: str, folder: str | Path, env: Mapping[str, str]) -> str:
