@@ -214,7 +214,7 @@ def test_secrets_are_not_in_the_stored_text() -> None:
         document = decode_document(text.encode(), source="s", path="/x").document
         assert "geheim" not in dumps(document)
         assert document["stored_text"] == {"redacted": True}
-        with pytest.raises(DecodeError, match="--show-passwords"):
+        with pytest.raises(DecodeError, match="--show-secrets"):
             encode_document(document)
     document["value"]["a"] = 2
     assert encode_document(document, stored=text.encode()).data == text.replace("1}", "2}").encode()

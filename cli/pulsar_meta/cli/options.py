@@ -67,8 +67,8 @@ OtherStores = Annotated[
 IndexProperty = Annotated[
     str, typer.Option("--index-property", help="Ledger property that holds the ledger's first index.")
 ]
-ShowPasswords = Annotated[
-    bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
+ShowSecrets = Annotated[
+    bool, typer.Option("--show-secrets", "--show-passwords", help="Show passwords and other secrets.")
 ]
 # The fields of a Shell for the format and destination of data.
 OUTPUT_FIELDS = ("output_format", "output", "force")

@@ -22,14 +22,14 @@ _bars: list[Any] = []
 
 
 @contextmanager
-def atomic_file(path: Path, mode: str) -> Iterator[IO[Any]]:
+def atomic_file(path: Path, mode: str, permissions: int = 0o666) -> Iterator[IO[Any]]:
     """Open `path` for writing. The file appears, or replaces an old one, if the block ends without an error.
 
     A file that replaces another gets its mode and owner; a symbolic link is kept and its target replaced. A
     device, a pipe or an open stream is written to directly. Raises UsageError if `path` can't be written.
     """
     try:
-        with _open_directly(path, mode) if _is_stream(path) else _replacing(path, mode) as out:
+        with _open_directly(path, mode) if _is_stream(path) else _replacing(path, mode, permissions) as out:
             yield out
     except OSError as error:
         if error.filename is not None:
@@ -67,11 +67,12 @@ def _open_directly(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 
 @contextmanager
-def _replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
+def _replacing(path: Path, mode: str, permissions: int) -> Iterator[IO[Any]]:
     target = Path(os.path.realpath(path))
     partial = target.with_name(f".{target.name[:_LONGEST_NAME]}.{os.urandom(8).hex()}.part")
     try:
-        new = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        new = os.open(partial, flags, permissions)
     except OSError as error:
         raise _cannot_write(error, path) from error
     try:

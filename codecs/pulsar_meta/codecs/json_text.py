@@ -23,7 +23,7 @@ from math import isfinite
 from typing import Any, Final, NoReturn
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.secrets import REDACTED
+from pulsar_meta.codecs.secrets import is_redacted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -320,8 +320,8 @@ def from_base64(value: Any, path: str) -> bytes:
 
 def shown(value: Any) -> str:
     """Return a JSON value for an error message, cut where it is long."""
-    if value == REDACTED:
-        return "a redacted secret (decode it with --show-passwords)"
+    if is_redacted(value):
+        return "a redacted secret (decode it with --show-secrets)"
     try:
         text = repr(value)
     except ValueError:

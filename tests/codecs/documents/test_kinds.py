@@ -273,7 +273,7 @@ def test_a_ledger_password_is_redacted_unless_asked_for() -> None:
     hidden = decode_document(data, source="s").document
     assert hidden["value"]["password"] == {"redacted": True}
     assert "Z2VoZWlt" not in str(hidden)
-    with pytest.raises(DecodeError, match=r"value\.password.*--show-passwords"):
+    with pytest.raises(DecodeError, match=r"value\.password.*--show-secrets"):
         encode_document(hidden)
     shown = decode_document(data, source="s", options=DecodeOptions(show_secrets=True)).document
     assert shown["value"]["password"] == "Z2VoZWlt"

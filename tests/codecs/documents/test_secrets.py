@@ -28,7 +28,7 @@ def hidden(data: bytes, path: str | None = CLUSTER) -> Document:
     open_document = decode_document(data, source="s", path=path, options=DecodeOptions(show_secrets=True))
     if open_document.error is None:
         assert encode_document(open_document.document).data == data
-        with pytest.raises(DecodeError, match="--show-passwords"):
+        with pytest.raises(DecodeError, match="--show-secrets"):
             encode_document(document)
     return document
 

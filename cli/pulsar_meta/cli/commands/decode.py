@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from pulsar_meta.cli.inputs import STDIN, open_input, read_text
-from pulsar_meta.cli.options import Codec, ShowPasswords, StoreUrl
+from pulsar_meta.cli.options import Codec, ShowSecrets, StoreUrl
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.schemas import NAMES, description_of, schema_of
 from pulsar_meta.cli.shell import Shell
@@ -65,7 +65,7 @@ def decode(
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="BYTES", help="Unpack no value to more than this.")
     ] = DEFAULT_MAX_SIZE,
-    show_passwords: ShowPasswords = False,
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Show what values of a metadata store say: managed ledgers, cursors, ledger metadata, and the rest.
 
@@ -79,7 +79,7 @@ def decode(
       pulsar-meta decode - --hex --type ManagedLedgerInfo < value.hex
       pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers -o json
     """
-    options = DecodeOptions(kind and checked_kind(kind), max_size, show_passwords)
+    options = DecodeOptions(kind and checked_kind(kind), max_size, show_secrets)
     snapshots = options.kind not in READ_AS_TEXT
     form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size, snapshots)
     inputs = inputs or ([] if store or sys.stdin.isatty() else [STDIN])

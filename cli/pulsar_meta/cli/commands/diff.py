@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.options import OptionalPlace, ShowPasswords, StoreUrl
+from pulsar_meta.cli.options import OptionalPlace, ShowSecrets, StoreUrl
 from pulsar_meta.cli.outputs import write_json_message
 from pulsar_meta.cli.render.metrics import top_text
 from pulsar_meta.cli.render.pages import bound_of, top_page
@@ -55,7 +55,7 @@ def diff(
         bool, typer.Option("--bytes", help="Other bytes with the same meaning are a difference, too.")
     ] = False,
     versions: Annotated[bool, typer.Option("--versions", help="Compare versions, too.")] = False,
-    show_passwords: ShowPasswords = False,
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Compare two stores: what only one has, and which fields of a value differ. Exit code 1 where they do.
 
@@ -74,7 +74,7 @@ def diff(
         ephemeral=Ignored.EPHEMERAL not in left_out,
         parents=Ignored.PARENTS not in left_out,
         brokers=Ignored.BROKERS not in left_out,
-        options=DecodeOptions(show_secrets=show_passwords),
+        options=DecodeOptions(show_secrets=show_secrets),
     )
     compared = Compared()
     with shell.other_store(left) as one, shell.other_store(right) as two:

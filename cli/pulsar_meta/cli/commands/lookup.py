@@ -16,12 +16,13 @@ from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
 from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import input_name, read_input
-from pulsar_meta.cli.options import StoreUrl, property_pairs
+from pulsar_meta.cli.options import ShowSecrets, StoreUrl, property_pairs
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.codecs.wire.commands import parse_service_url
 from pulsar_meta.jobs.brokers.registered import (
     BROKERS,
@@ -236,6 +237,7 @@ def brokers(
     prefix: Annotated[
         str, typer.Option("--prefix", help="The brokers' lookupPropertyPrefix, which a client's key lacks.")
     ] = "lookup.",
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """List the registered brokers with their lookup properties.
 
@@ -254,7 +256,8 @@ def brokers(
             raise NotFoundError(f"no broker is registered below {BROKERS}", source=opened.url)
     for broker in registered if properties else []:
         broker["match"] = match_broker(broker, properties, prefix)
-    shell.emit(registered, _MATCHED if properties else _LISTED)
+    shown = registered if show_secrets else map(mask, registered)
+    shell.emit(shown, _MATCHED if properties else _LISTED)
     for note in match_notes(registered) if properties else []:
         shell.note(f"note: {note}")
     for broker in registered:
@@ -265,7 +268,9 @@ def brokers(
 
 
 def lookup_properties(
-    shell: Shell, file: Annotated[Path, typer.Argument(help="A broker.conf, or - for stdin.")]
+    shell: Shell,
+    file: Annotated[Path, typer.Argument(help="A broker.conf, or - for stdin.")],
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Show the lookup properties that a broker.conf publishes.
 
@@ -277,7 +282,7 @@ def lookup_properties(
     """
     with decoding(input_name(file)):
         document = published_properties(read_input(file))
-    shell.emit([document], Detail(_property_lines), single=True)
+    shell.emit([document if show_secrets else mask(document)], Detail(_property_lines), single=True)
     for warning in document["warnings"]:
         shell.warn(warning)
 

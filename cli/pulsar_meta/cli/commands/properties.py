@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, ScopeOptions, StoreUrl
+from pulsar_meta.cli.options import (
+    EngineOptions,
+    EntriesUrls,
+    IndexProperty,
+    ScopeOptions,
+    ShowSecrets,
+    StoreUrl,
+)
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
@@ -20,6 +27,7 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.ledger_metadata import Edit
 from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage, without_trimmed
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
@@ -62,6 +70,7 @@ def properties(
         list[str] | None,
         typer.Option("--key", help="Show only this property, and ledgers that have it (repeatable)."),
     ] = None,
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Show the properties of topics' ledgers (PIP-404).
 
@@ -80,6 +89,8 @@ def properties(
         rows = list(_rows(chain(topics, found), ledger, keys or [], checked))
         if not rows:
             _check_found(topics, names or [], ledger, faults, opened)
+        if not show_secrets:
+            rows = [mask(row) for row in rows]
         shell.emit(rows, _view(rows, one=one))
     shell.summary(checked)
     faults.finish()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, ShowSecrets, StoreUrl
 from pulsar_meta.cli.render.cursors import DETAIL, HISTORY, LINES
 from pulsar_meta.cli.render.text import checked_text, counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
@@ -21,6 +22,7 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.conversion import Conversion
 from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, history_of, line_of
@@ -45,6 +47,7 @@ def show_cursor(
     from_conf: Annotated[
         Path | None, typer.Option("--from-conf", help="Take the limits from this broker.conf.")
     ] = None,
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Show the subscriptions of a topic: position, backlog, what is acknowledged, where the state lies.
 
@@ -65,6 +68,7 @@ def show_cursor(
         raise UsageError("--history is of one subscription: name it")
     urls = shell.entries_urls(entries) if history else list(entries or shell.settings.entries)
     limits, faults = Limits.of(from_conf), Faults(shell)
+    hide = iter if show_secrets else partial(map, mask)
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         shell.warn_of_old_parts(opened, [topic])
@@ -75,12 +79,12 @@ def show_cursor(
         about = lambda: (redact(opened.url), checked_text(seen.checked, seen.left_out()))  # noqa: E731
         found = seen.counted(_subscriptions(reader, topic, cursor, seen))
         if history and source is not None:
-            shell.emit(_states(found, source, faults), HISTORY, about=about)
+            shell.emit(hide(_states(found, source, faults)), HISTORY, about=about)
         elif cursor is None:
-            shell.emit((line_of(one, messages) for one in found), LINES, about=about)
+            shell.emit(hide(line_of(one, messages) for one in found), LINES, about=about)
         else:
             details = (detail_of(one, messages, limits, seen.pending(opened, source, one)) for one in found)
-            shell.emit(details, DETAIL, about=about)
+            shell.emit(hide(details), DETAIL, about=about)
         seen.account(shell)
         faults.finish(source)
 

@@ -17,7 +17,7 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, PlaceArgument, ShowPasswords, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, PlaceArgument, ShowSecrets, StoreUrl
 from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
 from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
@@ -26,6 +26,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.codecs.snapshot_lines import SumsDocument
 from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.context import CheckOptions
@@ -36,6 +37,7 @@ from pulsar_meta.jobs.rewrite.undo import put_back
 from pulsar_meta.jobs.rewrite.undo_log import is_unused, read_header
 from pulsar_meta.jobs.values.comparison import history
 from pulsar_meta.jobs.values.places import one_path_of
+from pulsar_meta.jobs.values.redaction import bundled_value, redacted_value
 from pulsar_meta.jobs.values.snapshot import Taken, take_snapshot
 from pulsar_meta.stores.base import Store
 
@@ -61,7 +63,12 @@ def snapshot(
     with shell.store(store) as opened, shell.progress(unit="values") as progress:
         tool = f"pulsar-meta {version('pulsar-meta')}"
         taken = take_snapshot(
-            opened, file, tool=tool, resume=resume, redact=redact, progress=progress.advance
+            opened,
+            file,
+            tool=tool,
+            resume=resume,
+            hide=redacted_value if redact else None,
+            progress=progress.advance,
         )
         document = _document(file, taken)
         shell.emit([document], Detail(_lines), single=True)
@@ -116,7 +123,7 @@ def bundle(
     with shell.store(store) as opened, tempfile.TemporaryDirectory(prefix="pulsar-meta-bundle-") as scratch:
         folder = Path(scratch)
         run, document = _write_parts(shell, opened, folder)
-        with atomic_file(file, "wb") as out:
+        with atomic_file(file, "wb", 0o600) as out:
             _pack(folder, out)
     shell.emit([{"file": str(file), **document}], Detail(_bundle_lines), single=True)
     shell.summary(run.counts, run.not_checked)
@@ -149,12 +156,14 @@ def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Con
     versions = _versions(store)
     with shell.progress(unit="values") as progress, open(folder / FINDINGS, "w", encoding="utf-8") as out:
         tool = f"pulsar-meta {versions['pulsar-meta']}"
-        taken = take_snapshot(store, folder / SNAPSHOT, tool=tool, redact=True, progress=progress.advance)
+        taken = take_snapshot(
+            store, folder / SNAPSHOT, tool=tool, hide=bundled_value, progress=progress.advance
+        )
         run = checkup(store, None, (), CheckOptions(), progress.advance)
         findings = 0
         for finding in run.findings():
             findings += 1
-            write_ndjson([finding.document()], out)
+            write_ndjson([mask(finding.document())], out)
         write_ndjson([{"checked": run.counts, "not_checked": run.not_checked}], out)
     with open(folder / VERSIONS, "w", encoding="utf-8") as out:
         write_json([versions], out, single=True)
@@ -202,7 +211,7 @@ def history_of(
     where: PlaceArgument,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
-    show_passwords: ShowPasswords = False,
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Show every change of a value: when, by whom, which fields went from what to what, and what that means.
 
@@ -214,7 +223,7 @@ def history_of(
       pulsar-meta history cursor orders audit --store zk-files:/var/lib/zookeeper
       pulsar-meta history /admin/policies/a/b --store etcd://etcd1:2379
     """
-    options, faults = DecodeOptions(show_secrets=show_passwords), Faults(shell)
+    options, faults = DecodeOptions(show_secrets=show_secrets), Faults(shell)
     urls, seen = list(entries or shell.settings.entries), Seen()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))

@@ -21,7 +21,7 @@ from pulsar_meta.cli.options import (
     OptionalPlace,
     OtherStores,
     PlaceArgument,
-    ShowPasswords,
+    ShowSecrets,
     StoreUrl,
 )
 from pulsar_meta.cli.render.tables import Detail, Format, View
@@ -101,7 +101,7 @@ def get(
         str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not say.")
     ] = None,
     entries: EntriesUrls = None,
-    show_passwords: ShowPasswords = False,
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Show one value, decoded; its bytes with -o raw.
 
@@ -116,7 +116,7 @@ def get(
       pulsar-meta get cursor orders audit --store zk://zk1:2181 --entries bookie:
       pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
-    options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
+    options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_secrets)
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, where[1:2])
         values = [value_at(opened, path) for path in paths_of(opened, where)]
@@ -187,7 +187,7 @@ def browse(
     where: OptionalPlace = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
-    show_passwords: ShowPasswords = False,
+    show_secrets: ShowSecrets = False,
 ) -> None:
     """Look around in a store on one screen: a tree at the left, what lies at a place of it at the right.
 
@@ -206,7 +206,7 @@ def browse(
     from pulsar_meta.cli.browse.app import Browser
     from pulsar_meta.cli.browse.tree import Places
 
-    browser = Browser(Places(url, urls, show_passwords), where or ())
+    browser = Browser(Places(url, urls, show_secrets), where or ())
     browser.run()
     ended = browser.end()
     if browser.fault is not None:

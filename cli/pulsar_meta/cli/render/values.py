@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.codecs.json_text import Document, Style, dumps
-from pulsar_meta.codecs.secrets import REDACTED
+from pulsar_meta.codecs.secrets import is_redacted
 from pulsar_meta.codecs.times import iso_time
 
 _INDENTED: Final = Style(indent="  ")
@@ -198,7 +198,7 @@ def unknown_lines(value: Any, path: str = "") -> Iterator[str]:
 def pair_lines(noun: str, pairs: Document | None) -> Iterable[str]:
     """Return a line for each property, with secrets redacted."""
     return [
-        f"  {noun} {name} = {'(redacted)' if value == REDACTED else value}"
+        f"  {noun} {name} = {value.get('text', '(redacted)') if is_redacted(value) else value}"
         for name, value in (pairs or {}).items()
     ]
 

@@ -50,7 +50,8 @@ STORED_TEXT: Final = "stored_text"
 ORDER_LOST: Final = (
     "the fields of the decoded value stood in another order or form; these bytes mean the same"
 )
-_MAY_HOLD_SECRETS: Final = frozenset({"ManagedLedgerInfo", "LedgerMetadata", "Command", *JSON_KINDS})
+# Members that are never searched for secrets.
+_CONTENT: Final = {"Frame": ("payload",), "BookieEntry": ("data",)}
 # What they mean is half in their paths.
 _PULSAR_5: Final = frozenset({*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter"})
 # The only members of a cursor that may, beside acknowledgements by the hundred thousand.
@@ -281,10 +282,6 @@ def _failed(
 def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
     """Return a value, and what it means, without the secrets in them."""
     shown, meaning = value.value, value.meaning
-    if kind in _MAY_HOLD_SECRETS:
-        hidden = redact(shown)
-        text = value.text if value.text is None or not _hides(value, hidden) else REDACTED.copy()
-        return replace(value, value=hidden, meaning=redact(meaning), text=text)
     if kind in ("Text", "Bytes"):
         found = data.decode("latin-1") if kind == "Bytes" else str(shown)
         redacted = redact_text(found)
@@ -293,7 +290,13 @@ def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
         return replace(value, value=REDACTED if kind == "Bytes" else {**REDACTED, "text": redacted})
     if kind in _CURSORS and isinstance(shown, dict):
         return replace(value, value=_redact_properties(shown), meaning=_redact_properties(meaning))
-    return value
+    if kind in _CONTENT and isinstance(shown, dict):
+        # Payloads belong to the topic's users.
+        content = {name: shown[name] for name in _CONTENT[kind] if name in shown}
+        return replace(value, value=redact(shown) | content, meaning=redact(meaning))
+    hidden = redact(shown)
+    text = value.text if value.text is None or not _hides(value, hidden) else REDACTED.copy()
+    return replace(value, value=hidden, meaning=redact(meaning), text=text)
 
 
 def _hides(value: Value, hidden: Any) -> bool:

@@ -312,10 +312,8 @@ def _member(field: FieldDescriptor) -> Any:
 
 
 def _may_hide(field: FieldDescriptor) -> bool:
-    """Return whether `redact` may put something else in its place: by its name, or the key beside it."""
-    assert field.containing_type is not None
-    beside = field.containing_type.fields_by_name
-    return is_secret(field.name) or (field.name == "value" and ("key" in beside or "name" in beside))
+    """Return True if `redact` may replace the value of a field."""
+    return is_secret(field.name) or field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 def _one(field: FieldDescriptor) -> Any:

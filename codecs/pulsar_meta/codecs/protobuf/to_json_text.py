@@ -57,7 +57,7 @@ def writer_of(descriptor: Descriptor, given: str = "", *, hide: bool = False) ->
         "low": -MAX_SAFE_INTEGER,
         "high": MAX_SAFE_INTEGER,
         "digits": '"{}"'.format,
-        "text": _text,
+        "text": _redacted_text if hide else _text,
         "truth": _TRUTH,
         "writers": OfFields(descriptor, partial(writer_of, hide=hide)),
     }
@@ -93,6 +93,11 @@ def _expression(field: FieldDescriptor, get: str) -> str:
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return f"{{truth[{get}]}}"
     raise NotImplementedError(f"no text for {field.full_name}")
+
+
+def _redacted_text(value: str | bytes) -> str:
+    shown = redact(value)
+    return _text(value) if shown == value else _text_of(shown)
 
 
 def _text(value: str | bytes) -> str:

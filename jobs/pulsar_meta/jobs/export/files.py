@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from pulsar_meta.codecs.errors import UnreachableError
+from pulsar_meta.codecs.errors import GuardError, UnreachableError
 from pulsar_meta.codecs.json_text import Document, dumps
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ FORMS: Final[tuple[Form, ...]] = ("parquet", "ndjson", "csv")
 GROUP_ROWS: Final = 128 * 1024
 GROUP_BYTES: Final = 64 << 20
 PART: Final = ".part"
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# A file is in the folders namespace=…/name=…/partition=… of the export.
+_FOLDERS: Final = 3
 
 
 def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tuple[str, int] | None:
@@ -40,8 +43,10 @@ def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tup
     # A name of its own: a worker whose command was killed may still write while the next run does.
     unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}{PART}")
     try:
+        if links := [place for place in (path, *path.parents[:_FOLDERS]) if place.is_symlink()]:
+            raise GuardError("refusing to follow a symbolic link in an export", source=str(links[0]))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(unfinished, "w+b") as out:
+        with os.fdopen(os.open(unfinished, _CREATE, 0o600), "w+b") as out:
             _WRITERS[form](out, first, left)
             out.flush()
             os.fsync(out.fileno())

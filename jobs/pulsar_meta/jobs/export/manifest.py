@@ -22,6 +22,7 @@ from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
 
 NAME: Final = "_manifest.jsonl"
 VERSION: Final = 1
+_OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # The ranges of a piece: (ledger, first entry, last entry), in reading order.
 Ranges = tuple[tuple[int, int, int], ...]
@@ -157,7 +158,7 @@ def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
         directory.mkdir(parents=True, exist_ok=True)
         if not path.exists() and any(not one.name.startswith(".") for one in directory.iterdir()):
             raise UsageError(f"not empty, and no export: there is no {NAME}", source=str(directory))
-        out = open(path, "a+b")  # noqa: SIM115
+        out = os.fdopen(os.open(path, _OPEN, 0o600), "a+b")
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageError("no directory: an export is written into one", source=str(directory)) from error
     except OSError as error:
@@ -173,16 +174,17 @@ def _read(out: IO[bytes], path: Path, settings: Document) -> Iterator[Done]:
     out.seek(0)
     data = out.read()
     whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        out.truncate(whole)
     lines = data[:whole].splitlines()
     wanted = json.loads(dumps({"manifest": VERSION, "settings": settings}))
+    if lines and (found := read_json_object(lines[0], source=f"{path}, line 1")) != wanted:
+        raise UsageError(f"made otherwise: {_difference(found, wanted)}", source=str(path))
+    if not lines and not dumps(wanted).encode().startswith(data):
+        raise UsageError("refusing to write: this is not the manifest of an export", source=str(path))
+    if whole < len(data):
+        out.truncate(whole)
     if not lines:
         _write(out, wanted)
         return
-    found = read_json_object(lines[0], source=f"{path}, line 1")
-    if found != wanted:
-        raise UsageError(f"made otherwise: {_difference(found, wanted)}", source=str(path))
     for number, line in enumerate(lines[1:], start=2):
         try:
             yield Done.of(read_json_object(line))

@@ -8,16 +8,13 @@ written as they were the second time, and counted.
 from __future__ import annotations
 
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
-from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
-from pulsar_meta.codecs.secrets import REDACTED, redact_text
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.snapshot_lines import Sums
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.rewrite.run_files import StoreDocument, read_identity
@@ -26,43 +23,6 @@ from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter, kept_values, part_of
-
-MASK: Final = "***"
-# Of these nothing but bytes is known: a secret in them is found by its name alone.
-_LOOSE: Final = frozenset({"Bytes", "Text", None})
-
-
-def redacted_value(held: Versioned) -> Versioned:
-    """Return the value with `***` for every secret in it; byte for byte as it was where it has none.
-
-    What cannot be read, and may hold one, becomes empty.
-    """
-    plain = decode_document(
-        held.value, source=held.path, path=held.path, options=DecodeOptions(show_secrets=True)
-    )
-    kind = plain.document.get("kind")
-    if plain.error is not None or kind in _LOOSE:
-        text = held.value.decode("latin-1")
-        return held if redact_text(text) == text else held._replace(value=b"")
-    hidden = decode_document(held.value, source=held.path, path=held.path).document
-    if hidden.get("value") == plain.document.get("value"):
-        return held
-    mask = b64encode(MASK.encode()).decode() if kind == "LedgerMetadata" else MASK
-    try:
-        # Of the plain document, since its text says how the rest was written.
-        masked = {**plain.document, "value": _masked(hidden["value"], mask)}
-        encoded = encode_document(masked, place="redacted ")
-    except PulsarMetaError:
-        return held._replace(value=b"")
-    return held._replace(value=encoded.data)
-
-
-def _masked(value: Any, mask: str) -> Any:
-    if isinstance(value, dict):
-        if value.get("redacted") is True and value.keys() <= {*REDACTED, "text"}:
-            return mask
-        return {name: _masked(member, mask) for name, member in value.items()}
-    return [_masked(member, mask) for member in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +44,7 @@ def take_snapshot(
     *,
     tool: str,
     resume: bool = False,
-    redact: bool = False,
+    hide: Callable[[Versioned], Versioned] | None = None,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Taken:
     """Write every value of a store to `target`, which appears when it is whole; return what it holds.
@@ -92,21 +52,20 @@ def take_snapshot(
     `tool` is who writes. `resume` goes on with what a killed run left. UsageError where there is something
     left and `resume` does not say so, or where the file cannot be written; UnreachableError from the store.
     """
-    head = _head(store, tool, redacted=redact)
+    head = _head(store, tool, redacted=hide is not None)
     _check_target(target, head, resume=resume)
-    shown = redacted_value if redact else None
     begun = resume and next(kept_values(target), None) is not None
     with closing(SnapshotWriter(target, head)) as writer:
         if store.has_consistent_scans and not begun:
             writer.take_its_name()
-            _write(writer, _counted(store.scan(), progress), shown)
+            _write(writer, _counted(store.scan(), progress), hide)
             return _finish(writer, Taken(writer.sums))
         with Remembered() as seen:
             last = _keep(writer, target, seen) if resume else None
             kept = writer.sums.values
             writer.take_its_name()
-            _write(writer, _noted(_counted(store.scan(after=last), progress), seen), shown)
-            return _second_look(store, writer, head, seen, Taken(writer.sums, kept), shown)
+            _write(writer, _noted(_counted(store.scan(after=last), progress), seen), hide)
+            return _second_look(store, writer, head, seen, Taken(writer.sums, kept), hide)
 
 
 Shown = Callable[[Versioned], Versioned] | None
