@@ -16,7 +16,7 @@ from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.base import BaseSource, RawEntry
+from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
@@ -116,7 +116,7 @@ def make_topic(recipe: Recipe, seed: int) -> MadeTopic:
     return made
 
 
-class MadeEntries(BaseSource):
+class MadeEntries(EntrySource):
     """The entries of a made topic as a bookie has them; `reads` counts the entries that were read."""
 
     def __init__(self, topic: MadeTopic, entries_per_read: int = 1) -> None:
@@ -139,13 +139,9 @@ class MadeEntries(BaseSource):
         self.reads += 1
         return RawEntry(ledger_id, entry_id, encoded(entries[entry_id]))
 
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        for entry in self.topic.ledgers[ledger_id][first : None if last is None else last + 1]:
-            if entry.state != MISSING:
-                yield self.read(ledger_id, entry.entry_id)
-
-    def close(self) -> None:
-        pass
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        entries = self.topic.ledgers[ledger_id][first : None if last is None else last + 1]
+        return (entry.entry_id for entry in entries if entry.state != MISSING)
 
 
 def encoded(entry: MadeEntry) -> bytes:

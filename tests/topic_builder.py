@@ -8,14 +8,14 @@ from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.base import BaseSource, RawEntry
+from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 
 
-class MemoryEntries(BaseSource):
+class MemoryEntries(EntrySource):
     """Entries in a dictionary, as a bookie stores them."""
 
     def __init__(self) -> None:
@@ -40,16 +40,10 @@ class MemoryEntries(BaseSource):
         except KeyError:
             raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url) from None
 
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
-
     def put(self, ledger_id: int, entry_id: int, data: bytes) -> None:
         """Store an entry with this data from its client."""
         entry = encode_bookie_entry(ledger_id, entry_id, entry_id - 1, len(data), data)
         self.held.setdefault(ledger_id, {})[entry_id] = entry
-
-    def close(self) -> None:
-        pass
 
 
 class TopicBuilder:

@@ -112,7 +112,7 @@ def test_userinfo_is_refused_and_redacted() -> None:
         ("https://h/o?X-Amz-Signature=s3cret&a=1", "https://h/o?X-Amz-Signature=***&a=1"),
         ("https://h/o?a=1&sig=s3cret", "https://h/o?a=1&sig=***"),
         ("offload:s3://A:s3cret@x offload:s3://B:s3cret@y", "offload:s3://***@x offload:s3://***@y"),
-        ("no entry source 'ftp://u:s3cret@h': known", "no entry source 'ftp://***@h': known"),
+        ("unknown entry source 'ftp://u:s3cret@h'; choose", "unknown entry source 'ftp://***@h'; choose"),
         ("persistent://public/default/a@b", "persistent://public/default/a@b"),
         ("/a/path@x", "/a/path@x"),
         ("file:///data/a:b@c", "file:///data/a:b@c"),

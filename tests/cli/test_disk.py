@@ -207,7 +207,7 @@ def test_entries_whose_locations_have_no_record_are_counted(copied: Path) -> Non
     log.unlink()
     done = run("ledgers", "--entries", f"bookie-disk:{copied}", "-o", "ndjson")
     assert done.returncode == 4
-    assert "2.log, which is not there" in done.stderr
+    assert "2.log, which is missing" in done.stderr
 
 
 def test_a_file_of_frames_is_no_disk(tmp_path: Path) -> None:

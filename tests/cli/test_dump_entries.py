@@ -411,7 +411,7 @@ def test_payloads_are_not_written_to_a_file(sources: list[str], tmp_path: Path) 
 def test_frames_are_read_only_from_a_regular_file(tmp_path: Path) -> None:
     done = run("--entries", f"frames:{tmp_path}")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no regular file" in done.stderr
+    assert "not a regular file" in done.stderr
 
 
 def write_frames(file: Path, *frames: bytes) -> None:

@@ -194,7 +194,7 @@ def test_a_disk_without_its_index_is_noted(
     shutil.copytree(capture("pulsar-4.2.4") / "bookie0", folder, ignore=shutil.ignore_patterns("locations"))
     done = run(*command, "--entries", f"bookie-disk:{folder}")
     assert done.returncode == code
-    assert done.stderr.count("no index, its entry logs are scanned") == 1
+    assert done.stderr.count("scanning the entry logs, because their index") == 1
 
 
 def test_a_log_that_cannot_be_read_is_an_error(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.entries.base import BaseSource, EntrySource, Located, RawEntry
+from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
 from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.ledger_notes import LedgerNote
+from pulsar_meta.entries.locations import Located
 
 Lost = Callable[[int], bool]
 TIERED = "offload:memory"
@@ -37,7 +37,7 @@ class EntryDamage:
         return JoinedEntries([Disk(part, self) for part in source.parts], source.url)
 
 
-class Disk(BaseSource):
+class Disk(EntrySource):
     """A disk that has lost or changed entries."""
 
     def __init__(self, part: EntrySource, damage: EntryDamage) -> None:
@@ -70,9 +70,6 @@ class Disk(BaseSource):
         changed = self._damage.changed.get((ledger_id, entry_id))
         return raw if changed is None else RawEntry(ledger_id, entry_id, changed, raw.bookie)
 
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
-
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
         locations, lost = self._part.located(ledger_id, first, last), self._lost(ledger_id)
         if locations is None or lost is None:
@@ -82,11 +79,11 @@ class Disk(BaseSource):
         )
         return ((files, table.without(gone)) for files, table in locations)
 
-    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
-        return self._part.ledger_note(ledger_id)
+    def ledger_state(self, ledger_id: int) -> BookieLedgerState | None:
+        return self._part.ledger_state(ledger_id)
 
 
-class Tiered(BaseSource):
+class Tiered(EntrySource):
     """Tiered storage that lists its objects and has no readable entries."""
 
     url = TIERED
@@ -97,17 +94,11 @@ class Tiered(BaseSource):
     def ledgers(self) -> list[int]:
         return sorted({ledger_id for ledger_id, _ in self._damage.objects})
 
-    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
-        return iter(sorted(self._damage.objects))
-
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
         return iter(())
-
-    def last_entry(self, ledger_id: int) -> int | None:
-        return None
 
     def read(self, ledger_id: int, entry_id: int) -> RawEntry:
         raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
 
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return iter(())
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        return iter(sorted(self._damage.objects))

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -50,7 +50,10 @@ def read_answer(ledger: int, entry: int, data: bytes = b"", code: int = 0) -> by
 
 
 def refusal(answer: bytes, seconds: float = 5) -> str:
-    with server(answering(answer)) as port, BookieClient("127.0.0.1", port, seconds=seconds) as client:
+    with (
+        server(answering(answer)) as port,
+        closing(BookieClient("127.0.0.1", port, seconds=seconds)) as client,
+    ):
         with pytest.raises(UnreachableError) as caught:
             client.read(5, [7])
         return str(caught.value)
@@ -58,7 +61,7 @@ def refusal(answer: bytes, seconds: float = 5) -> str:
 
 def test_answers_out_of_order_are_matched_to_their_questions() -> None:
     packets = read_answer(5, 2, b"two") + read_answer(5, 1, code=2) + read_answer(5, 0, b"nil")
-    with server(answering(packets, 3)) as port, BookieClient("127.0.0.1", port) as client:
+    with server(answering(packets, 3)) as port, closing(BookieClient("127.0.0.1", port)) as client:
         answers = client.read(5, [0, 1, 2, 1, 0])
     assert {entry: [bytes(data) for data in answer.entries] for entry, answer in answers.items()} == {
         0: [b"nil"], 1: [], 2: [b"two"],
@@ -71,8 +74,8 @@ def test_answers_out_of_order_are_matched_to_their_questions() -> None:
     [
         (read_answer(5, 7, code=102), "TLS or an authentication plugin"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS or an authentication plugin"),
-        (read_answer(5, 8, b"x"), "not asked for"),
-        (read_answer(6, 7, b"x"), "not asked for"),
+        (read_answer(5, 8, b"x"), "not requested"),
+        (read_answer(6, 7, b"x"), "not requested"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "announced an answer of"),
         (struct.pack(">i", -1), "announced an answer of -1 bytes"),
         (struct.pack(">i", 2**31 - 1), "announced an answer of 2147483647 bytes"),
@@ -93,7 +96,7 @@ def test_a_server_that_hangs_up_is_unreachable() -> None:
         connection.recv(24, socket.MSG_WAITALL)
 
     closed = pytest.raises(UnreachableError, match="closed the connection")
-    with server(hang_up) as port, BookieClient("127.0.0.1", port) as client, closed:
+    with server(hang_up) as port, closing(BookieClient("127.0.0.1", port)) as client, closed:
         client.read(5, [7])
 
 

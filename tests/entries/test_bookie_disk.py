@@ -87,7 +87,7 @@ class TestScannedDisk(TestRealDisk):
         shutil.rmtree(bookie / "current" / "locations")
         with open_entries([f"bookie-disk:{bookie}"]) as source:
             yield source
-            assert [note for note in source.notes if "scanned" in note]
+            assert [note for note in source.notes if "scanning" in note]
 
 
 class TestStripedDisks(EntrySourceContract):
@@ -139,11 +139,11 @@ def test_journal_entries_before_the_mark_are_ignored(copy: Copy) -> None:
     bookie = copy("pulsar-4.2.4")
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         assert isinstance(source, JoinedEntries)
-        marked = len(source.sources[-1].ledgers())
+        marked = len(source.parts[-1].ledgers())
     (bookie / "current" / "lastMark").unlink()
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         assert isinstance(source, JoinedEntries)
-        assert len(source.sources[-1].ledgers()) > marked
+        assert len(source.parts[-1].ledgers()) > marked
 
 
 @pytest.mark.parametrize("name", ["pulsar-4.2.4-killed", "pulsar-2.8.2"])
@@ -174,7 +174,7 @@ def test_a_broken_index_is_replaced_by_scanning(copy: Copy, capture: Capture, pa
         scanned = everything(source)
         # A scan also finds entries that were deleted from the index but are still in the logs.
         assert expected.items() <= scanned.items()
-        assert [note for note in source.notes if "scanned" in note]
+        assert [note for note in source.notes if "scanning" in note]
 
 
 def test_the_url_can_force_a_scan(capture: Capture) -> None:
@@ -305,7 +305,7 @@ def test_wrong_urls_are_refused(url: str, error: type[Exception]) -> None:
 
 def test_a_directory_without_a_bookie_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "current").mkdir()
-    with pytest.raises(NotFoundError, match="no bookie"):
+    with pytest.raises(NotFoundError, match="no data of a bookie"):
         open_entries([f"bookie-disk:{tmp_path}"])
     with pytest.raises(UsageError):
         open_entries([])

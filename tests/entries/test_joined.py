@@ -10,15 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.entries.base import BaseSource, RawEntry
+from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.locations import LedgerLocations
 
 LEDGER = 5
 
 
-class Counted(BaseSource):
+class Counted(EntrySource):
     """Entries of one ledger in memory. Records the requests that it gets; some entries can't be read."""
+
+    notes: Sequence[str] = ()
+    faults: Sequence[DecodeError] = ()
 
     def __init__(
         self, name: str, entries: Sequence[int], broken: Sequence[int] = (), lost: Sequence[int] = ()
@@ -31,9 +34,6 @@ class Counted(BaseSource):
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
         return (entry for entry in self.entries if first <= entry and (last is None or entry <= last))
-
-    def last_entry(self, ledger_id: int) -> int | None:
-        return max(self.entries, default=None)
 
     def read(self, ledger_id: int, entry_id: int) -> RawEntry:
         self.requests.append(f"{entry_id}")
@@ -51,9 +51,6 @@ class Counted(BaseSource):
         if entry_id not in self.entries or entry_id in self.lost:
             raise NotFoundError(f"no {entry_id}")
         return RawEntry(LEDGER, entry_id, self.url.encode(), bookie=False)
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.entries.base import BaseSource, RawEntry
+from pulsar_meta.entries.base import EntrySource, RawEntry
 
 
-class Worn(BaseSource):
+class Worn(EntrySource):
     """Has `count` entries in every ledger, `lost` of which raise these errors, and counts the requests."""
 
     url = "worn:"

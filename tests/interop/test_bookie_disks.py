@@ -114,7 +114,7 @@ def test_running_killed_stopped_and_scanned(bookies: SpreadBookies) -> None:
         assert (stopped.notes, stopped.faults) == (scanned.notes, scanned.faults) == ([], [])
         # After a clean stop everything is in entry logs and their index, nothing in the journals' rest.
         assert isinstance(stopped, JoinedEntries)
-        logs = [part for part in stopped.sources if isinstance(part, LocatedEntries) and any_log(part)]
+        logs = [part for part in stopped.parts if isinstance(part, LocatedEntries) and any_log(part)]
         assert set(written) <= {ledger_id for part in logs for ledger_id in part.ledgers()}
     spread = bookies.spread
     named = f"{url}?index={bookies.directories[0]}&journal={bookies.directories[0]}"

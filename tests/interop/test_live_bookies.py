@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -234,7 +235,7 @@ def test_a_bookie_that_wants_authentication_is_told(tmp_path: Path, monkeypatch:
     refused = pytest.raises(UnreachableError, match="TLS or an authentication plugin")
     with (
         Bookies(1, settings=provider) as guarded,
-        BookieClient("127.0.0.1", guarded.ports[0]) as client,
+        closing(BookieClient("127.0.0.1", guarded.ports[0])) as client,
         refused,
     ):
         client.read(5, [7])
@@ -264,7 +265,7 @@ def test_a_bookie_that_wants_certificates_is_told(tls_settings: dict[str, str]) 
     refused = pytest.raises(UnreachableError, match="TLS or an authentication plugin")
     with (
         Bookies(1, settings=tls_settings | provider) as guarded,
-        BookieClient("127.0.0.1", guarded.ports[0]) as client,
+        closing(BookieClient("127.0.0.1", guarded.ports[0])) as client,
         refused,
     ):
         client.read(5, [7])
@@ -273,6 +274,6 @@ def test_a_bookie_that_wants_certificates_is_told(tls_settings: dict[str, str]) 
 def test_a_bookie_that_offers_tls_is_read_without_it(tls_settings: dict[str, str]) -> None:
     with Bookies(1, settings=tls_settings) as offering:
         ledger = offering.call(WRITE, [b"one", b"two"], {})
-        with BookieClient("127.0.0.1", offering.ports[0]) as client:
+        with closing(BookieClient("127.0.0.1", offering.ports[0])) as client:
             answers = client.read(ledger, [0, 1])
     assert [bytes(answers[at].entries[0])[-3:] for at in (0, 1)] == [b"one", b"two"]

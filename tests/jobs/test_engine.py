@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.entries.base import BaseSource
+from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs import engine
 from pulsar_meta.jobs.engine import choose_engine_to_read
@@ -17,7 +17,7 @@ from pulsar_meta.jobs.topics.topic import Ledger
 MANY = engine.WORTH_SPARK_ENTRIES
 
 
-class LastEntriesSource(BaseSource):
+class LastEntriesSource(EntrySource):
     """A source that knows only the last entries of ledgers. A ledger without one is damaged."""
 
     url = "memory:"
@@ -25,6 +25,15 @@ class LastEntriesSource(BaseSource):
     def __init__(self, last: dict[int, int | None]) -> None:
         self.last = last
         self.requests = 0
+
+    def ledgers(self) -> list[int]:
+        raise NotImplementedError
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        raise NotImplementedError
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        raise NotImplementedError
 
     def last_entry(self, ledger_id: int) -> int | None:
         self.requests += 1

@@ -1,1 +1,1 @@
-"""Where entry bytes come from: one small protocol (`base.EntrySource`), opened by URL (`registry`)."""
+"""Sources of entries: bookies' disks, running bookies, tiered storage and files of frames."""

@@ -1,31 +1,31 @@
-"""What every source of entries can do. A source finds bytes; what they say is for the codecs."""
+"""The interface of entry sources. A source returns the bytes of entries and does not interpret them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from types import MappingProxyType, TracebackType
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
-from pulsar_meta.entries.data_files import DataFiles
-from pulsar_meta.entries.ledger_notes import LedgerNote
-from pulsar_meta.entries.locations import LedgerLocations
 
-# After an entry that cannot be had `read_each` asks for so many in one go.
+if TYPE_CHECKING:
+    from pulsar_meta.entries.data_files import DataFiles
+    from pulsar_meta.entries.locations import Located
+
+# The number of entries that `read_each` requests together after an entry that could not be read.
 RUN: Final = 1024
-# The files with the entries of a ledger, and where they lie in them.
-Located = tuple[DataFiles, LedgerLocations]
 
 
 @dataclass(frozen=True, slots=True)
 class RawEntry:
-    """One entry as a source holds it.
+    """One entry.
 
-    `data` is the whole bookie entry (header, digest, client data) where `bookie` is true, else only the
-    client data (the Pulsar frame), as offloaded objects and exported files have it.
+    `data` is the complete bookie entry (header, digest and client data) if `bookie` is true. Otherwise it is
+    only the client data (a Pulsar frame), as in offloaded objects and exported files.
     """
 
     ledger_id: int
@@ -34,135 +34,116 @@ class RawEntry:
     bookie: bool = True
 
 
-class EntrySource(Protocol):
-    """Entries by ledger and entry id. Reading never changes anything at the source and never fences.
+@dataclass(frozen=True, slots=True)
+class BookieLedgerState:
+    """A ledger's master key, or None if only its fence is known, and whether a reader has fenced it."""
 
-    What only some sources can do is here too; `BaseSource` has the answers of the others.
+    master_key: bytes | None = field(repr=False)
+    fenced: bool
+
+
+class EntrySource(ABC):
+    """Entries by ledger id and entry id. Reading never changes or fences anything.
+
+    Operations that only some sources support have a default here. Every method may raise UnreachableError.
     """
 
     url: str
-
-    @property
-    def entries_per_read(self) -> int:
-        """How many neighbouring entries one request brings: so many cost a search no more than one."""
-        ...
-
-    @property
-    def whole_ledgers(self) -> bool:
-        """Whether a ledger of which an entry is here has to be here whole, so that gaps are faults."""
-        ...
-
-    @property
-    def bookies(self) -> frozenset[str] | None:
-        """The ids of the bookies whose disks these are; None where any entry of a ledger may be here."""
-        ...
-
-    @property
-    def cookies(self) -> Mapping[str, bytes]:
-        """The cookie of each bookie whose disks these are, as its file VERSION has it, by the bookie's id."""
-        ...
+    # The number of consecutive entries that one request returns at the cost of a single entry.
+    entries_per_read: int = 1
+    # If a source has any entry of a ledger, it should have all of them, so a gap is a fault.
+    whole_ledgers: bool = True
+    # The bookies whose disks these are, or None if the source can have any entry of a ledger.
+    bookies: frozenset[str] | None = None
+    # The content of the file VERSION of each bookie, by bookie id.
+    cookies: Mapping[str, bytes] = MappingProxyType({})
+    # An open ledger without entries here is empty, because the source consists of the running bookies.
+    sees_open_ledgers: bool = False
+    # The entry logs of one directory, or of several directories with common numbers.
+    entry_logs: DataFiles | None = None
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is read as of its opening, and was written since: disks of bookies that run."""
-        ...
-
-    @property
-    def sees_open_ledgers(self) -> bool:
-        """Whether an open ledger of which no entry is here has none: these are the bookies themselves."""
-        ...
+        """Whether the source shows the state at its opening and a bookie has written since then."""
+        return False
 
     @property
     def parts(self) -> Sequence[EntrySource]:
-        """The sources that this one joins, logs and journals apart; itself where it joins none."""
-        ...
-
-    @property
-    def entry_logs(self) -> DataFiles | None:
-        """The entry logs of one directory, or of several with one numbering; None where it reads no such."""
-        ...
+        """The joined sources, with entry logs and journals separate, or only this source."""
+        return [self]
 
     @property
     def index_fault(self) -> DecodeError | None:
-        """Why the index of a directory is not used, so that its entry logs are scanned; None if it is."""
-        ...
+        """Why the index of a directory is not used, so that its entry logs are scanned instead."""
+        return None
 
     @property
     def notes(self) -> Sequence[str]:
-        """What came up while reading that a person should know, and that is no fault."""
-        ...
+        """Messages for the user about the source so far, other than faults."""
+        return ()
 
     @property
     def faults(self) -> Sequence[DecodeError]:
-        """What turned out to be damaged while reading, apart from the entries that were asked for."""
-        ...
+        """Damage that was found so far outside the requested entries."""
+        return ()
 
+    @abstractmethod
     def ledgers(self) -> list[int]:
-        """Return the ids of all ledgers of which at least one entry is here, in order."""
-        ...
+        """List the ids of all ledgers with at least one entry, sorted."""
 
+    @abstractmethod
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        """Yield the ids of the entries held of a ledger within [first, last], in order."""
-        ...
+        """Yield the ids of a ledger's entries within [first, last], sorted."""
+
+    @abstractmethod
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return one entry. Raises NotFoundError if it is missing, DecodeError if its record is damaged."""
 
     def last_entry(self, ledger_id: int) -> int | None:
-        """Return the highest entry id held of a ledger, None where the ledger is not here at all."""
-        ...
-
-    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        """Return one entry; NotFoundError where it is not here, DecodeError where its record is broken."""
-        ...
+        """Return the highest entry id of a ledger, or None if the source has no entry of it."""
+        return max(self.entry_ids(ledger_id), default=None)
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        """Yield the entries held of a ledger within [first, last], in order; missing ones are passed over."""
-        ...
+        """Yield a ledger's entries within [first, last], sorted, without missing ones.
+
+        Raises DecodeError at a damaged entry.
+        """
+        for entry_id in self.entry_ids(ledger_id, first, last):
+            with suppress(NotFoundError):
+                yield self.read(ledger_id, entry_id)
 
     def copies(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
-        """Yield each copy of an entry that can be read, in the order in which they are asked for."""
-        ...
-
-    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield (ledger, UUID of the offload) of each copy of a ledger in tiered storage.
-
-        As of when the source was opened, or listed `again`.
-        """
-        ...
+        """Yield each readable copy of an entry, in the order of the sources."""
+        with suppress(NotFoundError, DecodeError):
+            yield self.read(ledger_id, entry_id)
 
     def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
-        """Return the bookies that should have an entry, were asked, and say that they have not got it."""
-        ...
+        """Return the bookies that should have an entry and answer that they don't."""
+        return frozenset()
+
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield (ledger id, UUID of the offload) of each ledger copy in tiered storage.
+
+        Uses the listing from the opening of the source, or a new one if `again`.
+        """
+        yield from ()
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
-        """Return where a ledger's entries lie, each once; None where the bytes do not lie in entry logs.
+        """Yield (files, locations) of a ledger's entries, each entry once, to scan them without objects.
 
-        For scanning without an object per entry: `files.view(location >> 32)` has the bytes.
+        `files.view(location >> 32)` has the bytes. Returns None if the entries are not in entry logs.
         """
-        ...
+        return None
 
-    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
-        """Return what bookies wrote down of a ledger beside its entries, None where that is not here.
+    def ledger_state(self, ledger_id: int) -> BookieLedgerState | None:
+        """Return the state of a ledger that bookies record next to its entries, or None if there is none.
 
-        DecodeError where it is broken.
+        Raises DecodeError if the record is damaged.
         """
-        ...
+        return None
 
-    def close(self) -> None:
-        """Let go of files and connections. Safe to call twice."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class Closing:
-    """What makes a context manager of anything with a `close`."""
-
-    def close(self) -> None:
-        """Let go of what is held. Safe to call twice."""
-        raise NotImplementedError
+    def close(self) -> None:  # noqa: B027 - many sources have nothing to close
+        """Close files and connections. Can be called twice."""
 
     def __enter__(self) -> Self:
         return self
@@ -173,81 +154,16 @@ class Closing:
         self.close()
 
 
-class BaseSource(Closing):
-    """What a source can do that can do nothing special."""
-
-    url: str
-    entries_per_read: int = 1
-    whole_ledgers: bool = True
-    bookies: frozenset[str] | None = None
-    cookies: Mapping[str, bytes] = MappingProxyType({})
-    sees_open_ledgers: bool = False
-    entry_logs: DataFiles | None = None
-    index_fault: DecodeError | None = None
-    notes: Sequence[str] = ()
-    faults: Sequence[DecodeError] = ()
-
-    def ledgers(self) -> list[int]:
-        """Return the ids of all ledgers of which at least one entry is here, in order."""
-        raise NotImplementedError
-
-    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        """Yield the ids of the entries held of a ledger within [first, last], in order."""
-        raise NotImplementedError
-
-    def last_entry(self, ledger_id: int) -> int | None:
-        """Return the highest entry id held of a ledger, None where the ledger is not here at all."""
-        raise NotImplementedError
-
-    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        """Return one entry."""
-        raise NotImplementedError
-
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        """Yield the entries held of a ledger within [first, last], in order."""
-        raise NotImplementedError
-
-    @property
-    def is_stale(self) -> bool:
-        """No: it does not change, or what it has is asked for each time."""
-        return False
-
-    @property
-    def parts(self) -> Sequence[EntrySource]:
-        """The source itself: it joins no others."""
-        return [self]
-
-    def copies(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
-        """Yield the entry, if it can be read."""
-        with suppress(NotFoundError, DecodeError):
-            yield self.read(ledger_id, entry_id)
-
-    def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
-        """Return nothing: nobody is asked."""
-        return frozenset()
-
-    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield nothing: this is no tiered storage."""
-        yield from ()
-
-    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
-        """Return None: the bytes are not in files that could be mapped."""
-        return None
-
-    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
-        """Return None: nothing but entries is here."""
-        return None
-
-
 Outcome = RawEntry | DecodeError | NotFoundError
 
 
 def read_each(
     source: EntrySource, ledger_id: int, first: int = 0, last: int | None = None
 ) -> Iterator[tuple[int, Outcome]]:
-    """Yield the id of each entry held of a ledger within [first, last], with the entry or what is wrong.
+    """Yield (entry id, entry or error) for each entry of a ledger within [first, last].
 
-    The same as `entry_ids` and `read` give, in as few requests as `read_many` needs. UnreachableError.
+    The result is the same as that of `entry_ids` and `read`, with as few requests as `read_many`. Raises
+    UnreachableError.
     """
     wanted = source.entry_ids(ledger_id, first, last)
     entry_id = next(wanted, None)
@@ -265,7 +181,7 @@ def read_each(
 
 
 def _read_run(source: EntrySource, ledger_id: int, run: list[int]) -> Iterator[tuple[int, Outcome]]:
-    """Yield some entries; after one that cannot be had the rest of them is read one by one."""
+    """Yield the entries of `run`. After one that can't be read, the rest are read one by one."""
     at = 0
     with suppress(DecodeError, UnreachableError):
         for entry in source.read_many(ledger_id, run[0], run[-1]):
@@ -279,14 +195,14 @@ def _read_run(source: EntrySource, ledger_id: int, run: list[int]) -> Iterator[t
 
 
 def entry_of(outcome: Outcome) -> RawEntry:
-    """Return the entry; raises why it cannot be had."""
+    """Return the entry, or raise the error."""
     if isinstance(outcome, RawEntry):
         return outcome
     raise outcome
 
 
 def outcome_of(source: EntrySource, ledger_id: int, entry_id: int) -> Outcome:
-    """Return one entry, or why it cannot be had; UnreachableError."""
+    """Return one entry, or why it can't be read. Raises UnreachableError."""
     try:
         return source.read(ledger_id, entry_id)
     except (DecodeError, NotFoundError) as error:

@@ -1,8 +1,7 @@
-"""A read-only connection to one bookie (it cannot fence, write or recover), and the bookies of an entry.
+"""Read-only connections to bookies (they can't fence, write or recover), and the bookies of an entry.
 
-Several reads are under way at a time. Version 2 of the protocol matches an answer to its question by ledger
-and
-entry, so no two equal questions are under way together.
+Several reads are in flight together. Version 2 of the protocol matches answers to requests by ledger and
+entry, so equal requests are never in flight together.
 
 Source: apache/bookkeeper client/RoundRobinDistributionSchedule.java.
 """
@@ -29,33 +28,32 @@ from pulsar_meta.codecs.wire.bookie_protocol import (
     encode_batch_read,
     encode_read,
 )
-from pulsar_meta.entries.base import Closing
 
-READS_UNDER_WAY: Final = 64
+READS_IN_FLIGHT: Final = 64
 SECONDS: Final = 10.0
 BATCH_BYTES: Final = 5 << 20
-# A bookie sends nothing over its netty frame limit: 5 MiB unless set otherwise.
+# Answers are limited by the bookie's nettyMaxFrameSizeBytes, which is 5 MiB by default.
 LARGEST_ANSWER: Final = 256 << 20
 
-# For how long a bookie that did not answer is asked last.
+# For this time, a bookie that did not answer is tried last.
 AVOIDED_SECONDS: Final = 30.0
 
 Answer = TypeVar("Answer")
 
 _SIZE: Final = struct.Struct(">i")
-# How a TLS record begins that is an alert or a handshake.
+# The first bytes of a TLS alert and of a TLS handshake.
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
 _SECURED: Final = (
-    "it wants TLS or an authentication plugin, which pulsar-meta does not speak: "
-    "read its disk (bookie-disk:) or ask a bookie that takes plain connections"
+    "the bookie requires TLS or an authentication plugin, which pulsar-meta doesn't support; "
+    "read its disk instead (bookie-disk:), or use a bookie that accepts plain connections"
 )
 
 
-class BookieClient(Closing):
-    """Reads entries of the bookie at `host:port`. After UnreachableError it is of no more use."""
+class BookieClient:
+    """A connection to the bookie at `host:port`. It can't be used after an UnreachableError."""
 
     def __init__(self, host: str, port: int, *, seconds: float = SECONDS) -> None:
-        """Connect; `seconds` bound the connecting and the wait for each whole answer. UnreachableError."""
+        """Connect. Connecting and each complete answer may take `seconds`. Raises UnreachableError."""
         self.address = f"{host}:{port}"
         self._requests = 0
         self._seconds = seconds
@@ -65,39 +63,41 @@ class BookieClient(Closing):
             raise self._unreachable(f"cannot connect: {reason(error, seconds)}") from error
 
     def read(self, ledger_id: int, entry_ids: Iterable[int]) -> dict[int, ReadAnswer]:
-        """Return the answer for each of `entry_ids`, asked with several under way."""
+        """Return the answer for each of `entry_ids`, with several requests in flight."""
         left = list(dict.fromkeys(entry_ids))[::-1]
         answers: dict[int, ReadAnswer] = {}
-        under_way: set[int] = set()
-        while left or under_way:
-            asked = [left.pop() for _ in range(min(len(left), READS_UNDER_WAY - len(under_way)))]
-            under_way.update(asked)
-            self._send(b"".join(encode_read(ledger_id, entry_id) for entry_id in asked))
+        in_flight: set[int] = set()
+        while left or in_flight:
+            added = [left.pop() for _ in range(min(len(left), READS_IN_FLIGHT - len(in_flight)))]
+            in_flight.update(added)
+            self._send(b"".join(encode_read(ledger_id, entry_id) for entry_id in added))
             answer = self._receive()
-            if answer.ledger_id != ledger_id or answer.entry_id not in under_way:
-                raise self._lost(f"it answered for {answer.ledger_id}:{answer.entry_id}, not asked for")
-            under_way.discard(answer.entry_id)
+            if answer.ledger_id != ledger_id or answer.entry_id not in in_flight:
+                raise self._lost(
+                    f"the answer is for {answer.ledger_id}:{answer.entry_id}, which was not requested"
+                )
+            in_flight.discard(answer.entry_id)
             answers[answer.entry_id] = answer
         return answers
 
     def read_last(self, ledger_id: int) -> ReadAnswer:
-        """Return the last entry that this bookie holds of a ledger, confirmed or not."""
+        """Return the last entry of a ledger on this bookie, confirmed or not."""
         return self.read(ledger_id, [LAST_ENTRY])[LAST_ENTRY]
 
     def read_batch(self, ledger_id: int, first: int, most: int) -> ReadAnswer:
-        """Return the entries from `first` on that this bookie has without a gap, at most `most`.
+        """Return up to `most` consecutive entries on this bookie, starting with `first`.
 
-        Bookies before 4.17 do not know the question and close the connection: UnreachableError.
+        Raises UnreachableError for a bookie before 4.17, which closes the connection.
         """
         self._requests += 1
         self._send(encode_batch_read(ledger_id, first, self._requests, most, BATCH_BYTES))
         answer = self._receive()
         if (answer.ledger_id, answer.request_id) != (ledger_id, self._requests):
-            raise self._lost(f"it answered request {answer.request_id}, not asked for")
+            raise self._lost(f"the answer is for request {answer.request_id}, which was not sent")
         return answer
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Can be called twice."""
         self._socket.close()
 
     def _send(self, data: bytes) -> None:
@@ -114,17 +114,19 @@ class BookieClient(Closing):
             raise self._lost(_SECURED)
         (count,) = _SIZE.unpack(size)
         if not 0 < count <= LARGEST_ANSWER:
-            raise self._lost(f"it announced an answer of {count} bytes")
+            raise self._lost(f"the bookie announced an answer of {count} bytes")
         try:
             answer = decode_answer(self._receive_exactly(count))
         except DecodeError as error:
-            raise self._lost(f"it speaks another protocol: {error}") from error
+            raise self._lost(
+                f"cannot parse the answer; the server speaks another protocol: {error}"
+            ) from error
         if answer.code in (UNAUTHORISED, BAD_VERSION):
             raise self._lost(_SECURED if answer.code == UNAUTHORISED else answer.reason)
         return answer
 
     def _receive_exactly(self, count: int) -> bytes:
-        """Return the next `count` bytes; memory grows only as they come."""
+        """Return the next `count` bytes. Memory use grows only as they arrive."""
         received = bytearray()
         while len(received) < count:
             try:
@@ -132,7 +134,7 @@ class BookieClient(Closing):
             except OSError as error:
                 raise self._lost(reason(error, self._seconds)) from error
             if not piece:
-                raise self._lost("it closed the connection")
+                raise self._lost("the bookie closed the connection")
             received += piece
         return bytes(received)
 
@@ -145,10 +147,10 @@ class BookieClient(Closing):
 
 
 class BookieConnections:
-    """One connection a bookie, by the bookie's id. Every reading may raise UnreachableError."""
+    """Connections to bookies by bookie id. Every read may raise UnreachableError."""
 
     def __init__(self, address: Callable[[str], tuple[str, int]], seconds: float) -> None:
-        """`address` gives host and port of a bookie; `seconds` bound each wait."""
+        """Connect on demand to `address(bookie id)`. Each wait may take `seconds`."""
         self._address = address
         self._seconds = seconds
         self._clients: dict[str, BookieClient] = {}
@@ -156,39 +158,39 @@ class BookieConnections:
         self._no_batches: set[str] = set()
 
     def working_first(self, bookies: Sequence[str]) -> list[str]:
-        """Return bookies in their order, but those last that failed a short while ago."""
+        """Return the bookies in their order, except that those that failed recently come last."""
         now = time.monotonic()
         return sorted(bookies, key=lambda bookie: now - self._failed.get(bookie, -1e9) < AVOIDED_SECONDS)
 
     def read(self, bookie: str, ledger_id: int, entry_ids: Sequence[int]) -> dict[int, ReadAnswer]:
-        """Return the bookie's answer for each of `entry_ids`."""
+        """Return a bookie's answer for each of `entry_ids`."""
         return self._with_client(bookie, lambda client: client.read(ledger_id, entry_ids))
 
     def read_last(self, bookie: str, ledger_id: int) -> ReadAnswer:
-        """Return the last entry that the bookie holds of a ledger."""
+        """Return the last entry of a ledger on a bookie."""
         return self._with_client(bookie, lambda client: client.read_last(ledger_id))
 
     def read_run(self, bookie: str, ledger_id: int, first: int, count: int) -> Sequence[memoryview]:
-        """Return the entries from `first` on, at most `count`, that the bookie sends at once; maybe none."""
+        """Return up to `count` entries from `first` on that a bookie sends in one answer, possibly none."""
         if bookie in self._no_batches:
             return ()
         try:
             answer = self._client(bookie).read_batch(ledger_id, first, count)
         except UnreachableError:
-            # An older bookie hangs up at a batch read; a dead one will not answer the next question either.
+            # An old bookie closes the connection. A dead one doesn't answer the next request either.
             self._forget(bookie)
             self._no_batches.add(bookie)
             return ()
         return answer.entries if answer.code == OK else ()
 
     def close(self) -> None:
-        """Let go of all connections. Safe to call twice."""
+        """Close all connections. Can be called twice."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
 
     def _with_client(self, bookie: str, ask: Callable[[BookieClient], Answer]) -> Answer:
-        """Ask; where a connection that was used before broke, once more on a new one."""
+        """Call `ask`, and once more with a new connection if an existing connection was broken."""
         used_before = bookie in self._clients
         try:
             return ask(self._client(bookie))
@@ -220,7 +222,7 @@ class BookieConnections:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """From `first_entry` on the ledger's entries go to `members`, ids of bookies in their order."""
+    """A part of a ledger from `first_entry` on, whose entries are on the bookies `members`."""
 
     first_entry: int
     members: tuple[str, ...]
@@ -228,7 +230,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Ensembles:
-    """What LedgerMetadata says about where a ledger's entries lie.
+    """The bookies of a ledger's entries, from LedgerMetadata.
 
     `last_entry` is None while the ledger is open, and -1 for a closed ledger without entries.
     """
@@ -247,27 +249,27 @@ class Ensembles:
         return self.segments[max(0, at - 1)]
 
     def replicas(self, entry_id: int) -> Sequence[str]:
-        """Return the bookies that an entry was written to, in the order in which they are asked."""
+        """Return the bookies that an entry was written to, in BookKeeper's order."""
         members = self.segment(entry_id).members
         return [members[(entry_id + copy) % len(members)] for copy in range(self.write_quorum)]
 
     @property
     def striped(self) -> bool:
-        """Whether a bookie holds only some of the entries of its segment."""
+        """Whether a bookie only has some entries of its segment."""
         return any(len(segment.members) > self.write_quorum for segment in self.segments)
 
 
 class BookieCluster(Protocol):
-    """What a metadata store knows about ledgers and bookies, as the source of live entries asks it."""
+    """Ledgers and bookies in a metadata store, as `LiveBookies` needs them."""
 
     def ledgers(self) -> list[int]:
-        """Return the ids of all ledgers, in order."""
+        """List the ids of all ledgers, sorted."""
         ...
 
     def ensembles(self, ledger_id: int) -> Ensembles:
-        """Return where a ledger's entries lie; NotFoundError where there is no such ledger."""
+        """Return the ensembles of a ledger. Raises NotFoundError if it doesn't exist."""
         ...
 
     def address(self, bookie_id: str) -> tuple[str, int]:
-        """Return host and port of a bookie; UnreachableError where it is not known."""
+        """Return host and port of a bookie. Raises UnreachableError if they are unknown."""
         ...

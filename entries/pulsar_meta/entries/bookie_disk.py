@@ -1,35 +1,28 @@
 """`bookie-disk:PATH`: the disks of one bookie or several, read without the bookies.
 
-Entries come from the entry logs through the index, or by a scan if the index is missing or broken, and from
-the
-journals beyond the last mark: after a crash some entries exist only there.
+Entries come from the entry logs through the index, or from a scan if the index is missing or damaged. Entries
+beyond the last mark come from the journals, because after a crash some exist only there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pulsar_meta.access.files import Stamps
 from pulsar_meta.codecs.bookie_files.entry_log import record_at, split_location
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import read_header
-from pulsar_meta.entries.base import BaseSource, Located, RawEntry
+from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
 from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, split_url
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals, misnamed_logs
 from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.ledger_notes import (
-    InterleavedNotes,
-    JournalNotes,
-    LedgerNote,
-    LedgerNotes,
-    NoNotes,
-    RocksdbNotes,
-)
+from pulsar_meta.entries.ledger_states import InterleavedStates, JournalStates, LedgerStates, RocksdbStates
 from pulsar_meta.entries.locations import (
-    FallbackLocations,
     InterleavedLocations,
+    Located,
     LocationIndex,
     TableLocations,
     scan_entry_logs,
@@ -37,79 +30,125 @@ from pulsar_meta.entries.locations import (
 )
 from pulsar_meta.entries.rocksdb_locations import RocksdbLocations
 
+Answer = TypeVar("Answer")
 
-class LocatedEntries(BaseSource):
-    """Bookie entries in entry logs or journals. `notes` and `faults` say what was found on the way."""
 
-    def __init__(self, url: str, index: LocationIndex, files: DataFiles) -> None:
+class LocatedEntries(EntrySource):
+    """Bookie entries in entry logs or journals.
+
+    `index` has their locations. If it turns out to be damaged, `scan` creates another one.
+    """
+
+    def __init__(self, url: str, files: DataFiles) -> None:
+        """Create a source without entries; `open_index` or an assignment to `index` adds them."""
         self.url = url
-        self.index = index
         self.files = files
-        self.ledger_notes: LedgerNotes = NoNotes()
+        self.index: LocationIndex = TableLocations()
+        self.scan: Callable[[], LocationIndex] | None = None
+        self.ledger_states = LedgerStates()
         self.stamps = Stamps(())
-        self.index_fault: DecodeError | None = None
-        self.notes: list[str] = []
-        self.faults: list[DecodeError] = []
+        self._index_fault: DecodeError | None = None
+        self._notes: list[str] = []
+        self._faults: list[DecodeError] = []
 
     @property
     def is_stale(self) -> bool:
-        """Whether the bookie has written since it was opened."""
+        """Whether the bookie has written since the source was opened."""
         return self.stamps.changed
 
+    @property
+    def index_fault(self) -> DecodeError | None:
+        """Why the index is not used, or None if it is used."""
+        return self._index_fault
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes about missing and damaged indexes."""
+        return self._notes
+
+    @property
+    def faults(self) -> list[DecodeError]:
+        """Damage that a scan found."""
+        return self._faults
+
+    def open_index(self, index: Callable[[], LocationIndex], scan: Callable[[], LocationIndex]) -> None:
+        """Use `index()`, and `scan()` as soon as the index turns out to be damaged."""
+        self.scan = scan
+        try:
+            self.index = index()
+        except DecodeError as error:
+            self._scan_instead(error)
+
     def ledgers(self) -> list[int]:
-        """Return the ids of all ledgers of which an entry is here, in order."""
-        return self.index.ledgers()
+        """List the ids of all ledgers with an entry, sorted."""
+        return self._ask(lambda index: index.ledgers())
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        """Yield the ids of the entries held of a ledger within [first, last], in order."""
-        yield from self.index.ledger(ledger_id, first, last).entry_ids
+        """Yield the ids of a ledger's entries within [first, last], sorted."""
+        yield from self._ask(lambda index: index.ledger(ledger_id, first, last)).entry_ids
 
     def last_entry(self, ledger_id: int) -> int | None:
-        """Return the highest entry id held of a ledger, None where the ledger is not here."""
-        return self.index.last_entry(ledger_id)
+        """Return the highest entry id of a ledger, or None if it has no entry here."""
+        return self._ask(lambda index: index.last_entry(ledger_id))
 
     def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        """Return one entry; NotFoundError where it is not here, DecodeError where its record is broken."""
-        location = self.index.location(ledger_id, entry_id)
+        """Return one entry. Raises NotFoundError if it is missing, DecodeError if its record is damaged."""
+        location = self._ask(lambda index: index.location(ledger_id, entry_id))
         if location is None:
             raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
         return self._entry(ledger_id, entry_id, location)
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        """Yield the entries held of a ledger within [first, last], in order; DecodeError at a broken one."""
-        table = self.index.ledger(ledger_id, first, last)
+        """Yield a ledger's entries within [first, last], sorted. Raises DecodeError at a damaged one."""
+        table = self._ask(lambda index: index.ledger(ledger_id, first, last))
         for entry_id, location in zip(table.entry_ids, table.locations, strict=True):
             yield self._entry(ledger_id, entry_id, location)
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
-        """Return where the entries of a ledger lie; `files.view(location >> 32)` has the bytes."""
-        table = self.index.ledger(ledger_id, first, last)
+        """Yield the files and the locations of a ledger's entries."""
+        table = self._ask(lambda index: index.ledger(ledger_id, first, last))
         return iter([(self.files, table)] if table.entry_ids else [])
 
-    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
-        """Return what the bookie wrote down of a ledger here; DecodeError where it is broken."""
-        return self.ledger_notes.note(ledger_id)
+    def ledger_state(self, ledger_id: int) -> BookieLedgerState | None:
+        """Return the recorded state of a ledger. Raises DecodeError if it is damaged."""
+        return self.ledger_states.state(ledger_id)
 
     def close(self) -> None:
-        """Let go of index and files. Safe to call twice."""
+        """Close the index and the files. Can be called twice."""
         self.index.close()
-        self.ledger_notes.close()
+        self.ledger_states.close()
         self.files.close()
 
     def _entry(self, ledger_id: int, entry_id: int, location: int) -> RawEntry:
         return RawEntry(ledger_id, entry_id, entry_at(self.files, ledger_id, entry_id, location))
 
+    def _ask(self, question: Callable[[LocationIndex], Answer]) -> Answer:
+        try:
+            return question(self.index)
+        except DecodeError as error:
+            if self.scan is None:
+                raise
+            self.index.close()
+            self._scan_instead(error)
+            return question(self.index)
+
+    def _scan_instead(self, error: DecodeError) -> None:
+        assert self.scan is not None
+        self._index_fault = error
+        self._notes.append(f"scanning the entry logs, because their index can't be used: {error}")
+        self.index, self.scan = self.scan(), None
+
 
 def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> bytes:
-    """Return the bookie entry at a location; DecodeError where another one, or none, lies there."""
+    """Return the bookie entry at a location. Raises DecodeError if there is no entry or another one."""
     number, offset = split_location(location)
     view = files.view(number)
     try:
         record = record_at(view, offset)
-        found = read_header(view[offset : offset + record.size])[:2]
-        if found != (ledger_id, entry_id):
+        ids = read_header(view[offset : offset + record.size])[:2]
+        if ids != (ledger_id, entry_id):
             raise DecodeError(
-                f"expected entry {ledger_id}:{entry_id}, found {found[0]}:{found[1]}", offset=offset
+                f"expected entry {ledger_id}:{entry_id}, found {ids[0]}:{ids[1]}", offset=offset
             )
     except DecodeError as error:
         files.check(number)
@@ -120,11 +159,11 @@ def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> 
 
 
 def open_bookie_disk(url: str) -> JoinedEntries:
-    """Open `bookie-disk:PATH[?journal=PATH&index=PATH]`; NotFoundError where no bookie's data is.
+    """Open `bookie-disk:PATH[?journal=PATH&index=PATH]`.
 
-    `index=scan` reads the entry logs from end to end in place of the index. Ledgers are looked for in
-    every directory: a ledger lies in directory number (id modulo their count), but one directory alone
-    can be read as well.
+    `index=scan` scans the entry logs instead of using the index. A bookie stores a ledger in directory number
+    (id modulo the number of directories), but every ledger is looked up in all directories, so that a single
+    directory can be read as well. Raises NotFoundError if there is no data of a bookie.
     """
     path, options = split_url(url)
     journal, index = options.get("journal"), options.get("index")
@@ -137,14 +176,13 @@ def open_bookie_disk(url: str) -> JoinedEntries:
 
 
 def directories_of(url: str) -> list[Path]:
-    """Return below which directories a `bookie-disk:` URL has its files; UsageError for another URL."""
+    """List the top directories of a `bookie-disk:` URL. Raises UsageError for another URL."""
     path, options = split_url(url)
-    named = [Path(held) for name, held in options.items() if held != "scan" or name != "index"]
-    return [path, *named]
+    return [path, *(Path(value) for name, value in options.items() if (name, value) != ("index", "scan"))]
 
 
 def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntries]:
-    """Open a bookie's directories, the journals first: what is flushed meanwhile is in one of both."""
+    """Open a bookie's directories. Journals come first, so that entries flushed meanwhile are not missed."""
     stamps = Stamps(bookie.written)
     journaled = [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
     if bookie.interleaved and not scan:
@@ -161,59 +199,48 @@ def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntr
 
 
 def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool) -> LocatedEntries:
-    """Open one ledger directory with its own database; log ids count for this directory only."""
-    files = DataFiles(entry_logs([directory]))
-    part = LocatedEntries(url, TableLocations(), files)
-    part.entry_logs = files
-    part.faults += _misnamed([directory])
-    scanned = partial(scan_entry_logs, files, part.faults.append)
+    """Open a ledger directory with its own database. Log ids are only unique within the directory."""
+    part = _open_logs(url, [directory])
+    scan_logs = partial(scan_entry_logs, part.files, part.faults.append)
     database = bookie.database(directory)
     if database is not None:
-        part.ledger_notes = RocksdbNotes(database.with_name("ledgers"))
+        part.ledger_states = RocksdbStates(database.with_name("ledgers"))
     if scan:
-        part.index = scanned()
+        part.index = scan_logs()
     elif database is not None:
-        part.index = _with_fallback(part, partial(RocksdbLocations, database), scanned)
-    elif files.paths:
-        part.notes.append(f"{directory}: no index, its entry logs are scanned")
-        part.index_fault = DecodeError("there is none", source=str(directory))
-        part.index = scanned()
+        part.open_index(partial(RocksdbLocations, database), scan_logs)
+    elif part.files.paths:
+        part.open_index(partial(_no_index, directory), scan_logs)
     return part
+
+
+def _no_index(directory: Path) -> LocationIndex:
+    raise DecodeError("there is none", source=str(directory))
 
 
 def _open_interleaved(url: str, bookie: BookieLayout) -> LocatedEntries:
-    """Open all ledger directories of a bookie whose log ids are unique over them."""
-    files = DataFiles(entry_logs(bookie.ledger_dirs))
-    part = LocatedEntries(url, TableLocations(), files)
-    part.entry_logs = files
-    part.faults += _misnamed(bookie.ledger_dirs)
-    part.ledger_notes = InterleavedNotes(bookie.index_dirs)
-    scanned = partial(scan_entry_logs, files, part.faults.append)
-    part.index = _with_fallback(part, partial(InterleavedLocations, bookie.index_dirs), scanned)
+    """Open all ledger directories of a bookie with interleaved storage, where log ids are unique."""
+    part = _open_logs(url, bookie.ledger_dirs)
+    part.ledger_states = InterleavedStates(bookie.index_dirs)
+    scan_logs = partial(scan_entry_logs, part.files, part.faults.append)
+    part.open_index(partial(InterleavedLocations, bookie.index_dirs), scan_logs)
     return part
 
 
-def _misnamed(directories: Iterable[Path]) -> list[DecodeError]:
-    reason = "no entry log has such a number: it is not read"
-    return [DecodeError(reason, source=str(path)) for path in misnamed_logs(directories)]
+def _open_logs(url: str, directories: Sequence[Path]) -> LocatedEntries:
+    """Map the entry logs, and report files with impossible log ids."""
+    part = LocatedEntries(url, DataFiles(entry_logs(directories)))
+    part.entry_logs = part.files
+    reason = "not read, because no entry log has such a number"
+    part.faults.extend(DecodeError(reason, source=str(path)) for path in misnamed_logs(directories))
+    return part
 
 
 def _open_journal(url: str, bookie: BookieLayout, directory: Path) -> LocatedEntries:
-    """Open the files of a journal from its mark on, numbered from 0: their ids do not fit a location."""
+    """Open the files of a journal after its mark. They are numbered from 0, as their ids are too large."""
     marked, offset = bookie.mark(directory) or (0, 0)
     kept = {file_id: path for file_id, path in journals(directory).items() if file_id >= marked}
-    files = DataFiles(dict(enumerate(kept.values())))
-    part = LocatedEntries(url, TableLocations(), files)
-    part.ledger_notes = JournalNotes(files)
-    part.index = scan_journals(files, offset if marked in kept else 0, part.faults.append)
+    part = LocatedEntries(url, DataFiles(dict(enumerate(kept.values()))))
+    part.ledger_states = JournalStates(part.files)
+    part.index = scan_journals(part.files, offset if marked in kept else 0, part.faults.append)
     return part
-
-
-def _with_fallback(
-    part: LocatedEntries, index: Callable[[], LocationIndex], scanned: Callable[[], LocationIndex]
-) -> FallbackLocations:
-    def note(error: DecodeError) -> None:
-        part.index_fault = error
-        part.notes.append(f"the index cannot be used, entry logs are scanned: {error}")
-
-    return FallbackLocations(index, scanned, note)

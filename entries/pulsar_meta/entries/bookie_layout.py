@@ -1,8 +1,9 @@
-"""Which directories a bookie has: entry logs, indexes and journals, found below one path.
+"""Find the directories of bookies below a path: entry logs, indexes and journals.
 
-A bookie writes its cookie, a text, into the `current` directory of each; two bookies never share one.
-The cookie lists the directories in the order that counts: the nth index for the nth ledger directory,
-`lastMark.N` for journal N.
+A bookie writes its cookie, a text, into each `current` directory, and two bookies never share a directory.
+The order of directories in the cookie matters. The nth index directory belongs to the nth ledger directory,
+and `lastMark.N` to journal N.
+
 Sources: apache/bookkeeper Cookie.java, LedgerDirsManager.java, DbLedgerStorage.java, LastLogMark.java.
 """
 
@@ -26,16 +27,16 @@ OPTIONS: Final = ("journal", "index")
 CURRENT: Final = "current"
 MAX_DEPTH: Final = 3
 NOWHERE: Final = -1
-# A mark is 16 bytes; a cookie some lines of text.
+# A mark has 16 bytes, and a cookie some lines of text.
 LARGEST_MARK: Final = 4096
 LARGEST_COOKIE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BookieLayout:
-    """The `current` directories of one bookie, and its cookie, with its id and lists, where it has one.
+    """The `current` directories of one bookie, and the content of its cookie, if there is one.
 
-    `directories` are all of them, empty ones included.
+    `directories` includes empty ones. The lists are those in the cookie.
     """
 
     ledger_dirs: tuple[Path, ...]
@@ -50,11 +51,11 @@ class BookieLayout:
 
     @property
     def interleaved(self) -> bool:
-        """Whether index files of interleaved storage stand in place of a database."""
+        """Whether the bookie uses interleaved storage with index files instead of a database."""
         return any(next(directory.glob(PATTERN), None) for directory in self.index_dirs)
 
     def database(self, ledger_dir: Path) -> Path | None:
-        """Return the RocksDB of locations for a ledger directory, None where none is known to be its own."""
+        """Return the location database of a ledger directory, or None if none certainly belongs to it."""
         if has_database(ledger_dir):
             return ledger_dir / "locations"
         apart = [path for path in self.index_dirs if path not in self.ledger_dirs]
@@ -65,7 +66,7 @@ class BookieLayout:
         return mine[0] / "locations" if len(mine) == 1 else None
 
     def mark(self, journal_dir: Path) -> tuple[int, int] | None:
-        """Return the newest mark that belongs to a journal: what lies before it is in the entry logs."""
+        """Return the newest mark of a journal as (file id, offset). Everything before it is in entry logs."""
         number = place(journal_dir, self.journal_list)
         if len(self.journal_list) > 1 and number != NOWHERE:
             return max(self._marks(f"lastMark.{number}"), default=None)
@@ -76,28 +77,28 @@ class BookieLayout:
 
     @property
     def written(self) -> list[Path]:
-        """Directories and files of which one changes whenever the bookie writes."""
-        found = [*self.ledger_dirs, *self.journal_dirs]
+        """Directories and files of which at least one changes whenever the bookie writes."""
+        paths = [*self.ledger_dirs, *self.journal_dirs]
         for directory in self.ledger_dirs:
-            found += [*directory.glob("lastMark*"), *list(entry_logs([directory]).values())[-1:]]
+            paths += [*directory.glob("lastMark*"), *list(entry_logs([directory]).values())[-1:]]
         for directory in self.journal_dirs:
-            found += list(journals(directory).values())[-1:]
-        return found
+            paths += list(journals(directory).values())[-1:]
+        return paths
 
     def _marks(self, pattern: str) -> list[tuple[int, int]]:
-        found = []
+        marks = []
         for directory in self.ledger_dirs:
             for path in sorted(directory.glob(pattern)):
                 try:
-                    found.append(decode_mark(read_regular(path, LARGEST_MARK)))
+                    marks.append(decode_mark(read_regular(path, LARGEST_MARK)))
                 except DecodeError:
-                    # A torn mark is as good as none: more of the journal is read.
+                    # Without a mark, more of the journal is read, which does no harm.
                     continue
-        return found
+        return marks
 
 
 def split_url(url: str) -> tuple[Path, dict[str, str]]:
-    """Return the path and the options of a `bookie-disk:` URL; UsageError for an unknown option."""
+    """Return the path and the options of a `bookie-disk:` URL. Raises UsageError if it is invalid."""
     rest = url.partition(":")[2]
     path, _, query = rest.partition("?")
     options = dict(part.split("=", 1) for part in query.split("&") if "=" in part)
@@ -112,37 +113,39 @@ def split_url(url: str) -> tuple[Path, dict[str, str]]:
 def find_bookies(path: Path, journal: Path | None = None, index: Path | None = None) -> list[BookieLayout]:
     """Return the layout of every bookie at and below `path`.
 
-    `journal` and `index` are where these lie if not there. NotFoundError where there is no bookie.
+    `journal` and `index` are the paths of journals and indexes that are stored elsewhere. Raises
+    NotFoundError if there is no bookie.
     """
-    found = list(_current_dirs(path))
+    directories = list(_current_dirs(path))
     cookies = {
         _cookie_text(directory): None
-        for directory in found
+        for directory in directories
         if _is_ledger_dir(directory) or journals(directory)
     }
     if not cookies:
-        raise NotFoundError("no bookie's data there (current/ with *.log or *.txn)", source=str(path))
-    everywhere = [*found, *_below(journal), *_below(index)]
-    return [_layout(text, everywhere, len(cookies) == 1) for text in cookies]
+        raise NotFoundError("no data of a bookie found (current/ with *.log or *.txn)", source=str(path))
+    for other in filter(None, (journal, index)):
+        directories += _current_dirs(other)
+    return [_layout(text, directories, len(cookies) == 1) for text in cookies]
 
 
 def has_database(directory: Path) -> bool:
-    """Return whether a `current` directory has a RocksDB of locations."""
+    """Whether a `current` directory has a location database."""
     return (directory / "locations").is_dir()
 
 
 def place(directory: Path, listed: Sequence[Path]) -> int:
-    """Return which of the listed directories `directory` (a `current`) is, NOWHERE where that is not clear.
+    """Return the index of a `current` directory in a cookie's list, or NOWHERE if it is ambiguous.
 
-    Copied disks lie elsewhere than the bookie had them: the most equal names at the end decide.
+    Copied disks have other paths than on the bookie, so the path with the most equal names at the end counts.
     """
-    alike = [_same_names(directory.parent, path) for path in listed]
-    best = max(alike, default=0)
-    return alike.index(best) if best and alike.count(best) == 1 else NOWHERE
+    scores = [_common_suffix(directory.parent, path) for path in listed]
+    best = max(scores, default=0)
+    return scores.index(best) if best and scores.count(best) == 1 else NOWHERE
 
 
-def _layout(text: str, found: Iterable[Path], alone: bool) -> BookieLayout:
-    mine = tuple(dict.fromkeys(path for path in found if alone or _cookie_text(path) == text))
+def _layout(text: str, directories: Iterable[Path], alone: bool) -> BookieLayout:
+    mine = tuple(dict.fromkeys(path for path in directories if alone or _cookie_text(path) == text))
     bookie_id, (ledger_list, index_list, journal_list) = _bookie_id(text), _lists(text)
     return BookieLayout(
         ledger_dirs=tuple(path for path in mine if _is_ledger_dir(path)),
@@ -157,10 +160,10 @@ def _layout(text: str, found: Iterable[Path], alone: bool) -> BookieLayout:
     )
 
 
-def _same_names(one: Path, other: Path) -> int:
-    """Return how many names at the end of two paths are equal."""
+def _common_suffix(path: Path, other: Path) -> int:
+    """Return the number of equal names at the end of two paths."""
     count = 0
-    for left, right in zip(reversed(one.parts), reversed(other.parts), strict=False):
+    for left, right in zip(reversed(path.parts), reversed(other.parts), strict=False):
         if left != right:
             break
         count += 1
@@ -175,17 +178,13 @@ def _current_dirs(path: Path) -> Iterator[Path]:
         return
 
     def refuse(error: OSError) -> None:
-        raise UnreachableError(f"cannot be read: {error.strerror}", source=str(error.filename))
+        raise UnreachableError(f"cannot list the directory: {error.strerror}", source=str(error.filename))
 
     for directory, names, _ in os.walk(path, onerror=refuse):
         depth = len(Path(directory).relative_to(path).parts)
         if CURRENT in names:
             yield Path(directory) / CURRENT
         names[:] = sorted(name for name in names if name != CURRENT) if depth < MAX_DEPTH else []
-
-
-def _below(path: Path | None) -> Iterator[Path]:
-    return iter(()) if path is None else _current_dirs(path)
 
 
 def _is_ledger_dir(directory: Path) -> bool:
@@ -208,7 +207,7 @@ def _cookie(directory: Path) -> bytes:
 
 
 def _bookie_id(text: str) -> str | None:
-    """Return the id that ensembles name the bookie by, as its cookie has it."""
+    """Return the bookie id in a cookie, which ensembles refer to, or None."""
     try:
         return decode_cookie(text.encode()).fields.bookieHost or None
     except DecodeError:
@@ -216,12 +215,12 @@ def _bookie_id(text: str) -> str | None:
 
 
 def _lists(text: str) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[Path, ...]]:
-    """Return the ledger, index and journal directories as the bookie itself lists them."""
+    """Return the ledger, index and journal directories that a cookie lists."""
     try:
         cookie = decode_cookie(text.encode()).fields
     except DecodeError:
         return (), (), ()
-    # Ledger and index directories: a count, then each after a tab.
+    # Ledger and index directories are a count, followed by paths with a tab before each.
     ledgers, indexes = (
         tuple(map(Path, field.split("\t")[1:])) for field in (cookie.ledgerDirs, cookie.indexDirs)
     )

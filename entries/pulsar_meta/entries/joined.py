@@ -1,187 +1,166 @@
-"""Several sources read as one: an entry that more than one of them holds is one entry."""
+"""Several sources that are read as one. An entry that several of them have is one entry."""
 
 from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.entries.base import Closing, EntrySource, Located, RawEntry
-from pulsar_meta.entries.ledger_notes import LedgerNote, joined_note
+from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
+from pulsar_meta.entries.ledger_states import merge_states
+from pulsar_meta.entries.locations import Located
 
-# Entries of one source that are read in one go; after a broken one the rest of them are read one by one.
+# The number of entries that are read from one source together.
 RUN: Final = 1024
-# Fewer are read one by one, as where every disk of a striped ledger has some.
+# Fewer entries are read one by one, which happens if each disk of a striped ledger has some.
 WORTH_A_RUN: Final = 4
 
 
-class JoinedEntries(Closing):
-    """Sources in the order in which they are asked; where one has a broken record the next one helps."""
+class JoinedEntries(EntrySource):
+    """Sources that are tried in order. If one has a damaged record, the next one is used."""
 
     def __init__(self, sources: Sequence[EntrySource], url: str | None = None) -> None:
-        self.sources = list(sources)
-        self.url = url if url is not None else " ".join(source.url for source in sources)
-
-    def ledgers(self) -> list[int]:
-        """Return the ids of all ledgers of which an entry is in any source, in order."""
-        return sorted({ledger_id for source in self.sources for ledger_id in source.ledgers()})
-
-    @property
-    def entries_per_read(self) -> int:
-        """As many as the source that brings the most."""
-        return max((source.entries_per_read for source in self.sources), default=1)
+        """Join the parts of open sources, which `close` will close."""
+        self.url = " ".join(source.url for source in sources) if url is None else url
+        self._parts = parts = [part for source in sources for part in source.parts]
+        self.entries_per_read = max((part.entries_per_read for part in parts), default=1)
+        self.whole_ledgers = any(part.whole_ledgers for part in parts)
+        self.sees_open_ledgers = any(part.sees_open_ledgers for part in parts)
+        self.cookies = {bookie: cookie for part in parts for bookie, cookie in part.cookies.items()}
+        self.bookies = _bookies(parts)
 
     @property
-    def whole_ledgers(self) -> bool:
-        """Whether one of the sources has to have ledgers whole."""
-        return any(source.whole_ledgers for source in self.sources)
-
-    @property
-    def bookies(self) -> frozenset[str] | None:
-        """The bookies of all disks; None where a source of whole ledgers is none of certain bookies."""
-        known = [source.bookies for source in self.sources if source.whole_ledgers or source.bookies]
-        if not known or None in known:
-            return None
-        return frozenset(one for part in known if part is not None for one in part)
-
-    @property
-    def cookies(self) -> Mapping[str, bytes]:
-        """The cookies of all sources."""
-        return {bookie: cookie for source in self.sources for bookie, cookie in source.cookies.items()}
-
-    @property
-    def parts(self) -> list[EntrySource]:
+    def parts(self) -> Sequence[EntrySource]:
         """The parts of all sources."""
-        return [part for source in self.sources for part in source.parts]
-
-    @property
-    def entry_logs(self) -> None:
-        """None: each part has its own."""
-        return None
-
-    @property
-    def index_fault(self) -> DecodeError | None:
-        """The first of the sources' faults."""
-        return next((one for source in self.sources if (one := source.index_fault) is not None), None)
+        return self._parts
 
     @property
     def is_stale(self) -> bool:
-        """Whether one of the sources is."""
-        return any(source.is_stale for source in self.sources)
+        """Whether any part is stale."""
+        return any(part.is_stale for part in self._parts)
 
     @property
-    def sees_open_ledgers(self) -> bool:
-        """Whether one of the sources does."""
-        return any(source.sees_open_ledgers for source in self.sources)
+    def index_fault(self) -> DecodeError | None:
+        """The first index fault of the parts."""
+        return next((part.index_fault for part in self._parts if part.index_fault is not None), None)
 
     @property
     def notes(self) -> list[str]:
-        """The notes of all sources."""
-        return [note for source in self.sources for note in source.notes]
+        """The notes of all parts."""
+        return [note for part in self._parts for note in part.notes]
 
     @property
     def faults(self) -> list[DecodeError]:
-        """The faults of all sources."""
-        return [fault for source in self.sources for fault in source.faults]
+        """The faults of all parts."""
+        return [fault for part in self._parts for fault in part.faults]
+
+    def ledgers(self) -> list[int]:
+        """List the ids of all ledgers with an entry in any part, sorted."""
+        return sorted({ledger_id for part in self._parts for ledger_id in part.ledgers()})
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        """Yield the ids of the entries held of a ledger within [first, last], in order, each once."""
+        """Yield the ids of a ledger's entries within [first, last], sorted, each once."""
         return (entry_id for entry_id, _ in self._holders(ledger_id, first, last))
 
     def last_entry(self, ledger_id: int) -> int | None:
-        """Return the highest entry id held of a ledger, None where no source has the ledger."""
-        held = (source.last_entry(ledger_id) for source in self.sources)
-        return max((entry_id for entry_id in held if entry_id is not None), default=None)
+        """Return the highest entry id of a ledger in any part, or None if no part has the ledger."""
+        lasts = (part.last_entry(ledger_id) for part in self._parts)
+        return max((entry_id for entry_id in lasts if entry_id is not None), default=None)
 
     def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        """Return one entry; NotFoundError where no source has it, DecodeError where it is broken in all."""
-        broken: DecodeError | None = None
-        for source in self.sources:
+        """Return one entry. Raises NotFoundError if no part has it, DecodeError if all copies are damaged."""
+        damage: DecodeError | None = None
+        for part in self._parts:
             try:
-                return source.read(ledger_id, entry_id)
+                return part.read(ledger_id, entry_id)
             except NotFoundError:
                 continue
             except DecodeError as error:
-                broken = broken or error
-        raise broken or NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
+                damage = damage or error
+        raise damage or NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        """Yield the entries held of a ledger within [first, last], in order; DecodeError at a broken one."""
-        for source, held in groupby(self._holders(ledger_id, first, last), key=lambda pair: pair[1]):
-            while run := [entry_id for entry_id, _ in islice(held, RUN)]:
-                yield from self._read_run(self.sources[source], ledger_id, run)
+        """Yield a ledger's entries within [first, last], sorted. Raises DecodeError at a damaged one."""
+        for number, pairs in groupby(self._holders(ledger_id, first, last), key=lambda pair: pair[1]):
+            while run := [entry_id for entry_id, _ in islice(pairs, RUN)]:
+                yield from self._read_run(self._parts[number], ledger_id, run)
 
     def copies(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
-        """Yield each copy of an entry that can be read, in the order of the sources."""
-        for source in self.sources:
-            yield from source.copies(ledger_id, entry_id)
+        """Yield each readable copy of an entry, in the order of the parts."""
+        for part in self._parts:
+            yield from part.copies(ledger_id, entry_id)
 
     def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
-        """Return the bookies that should have an entry, were asked, and say that they have not got it."""
-        return frozenset().union(*(source.lacking(ledger_id, entry_id) for source in self.sources))
+        """Return the bookies that should have an entry and answer that they don't."""
+        return frozenset().union(*(part.lacking(ledger_id, entry_id) for part in self._parts))
 
     def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield (ledger, UUID of the offload) of each copy of a ledger in tiered storage."""
-        for source in self.sources:
-            yield from source.objects(again=again)
+        """Yield (ledger id, UUID of the offload) of each ledger copy in tiered storage."""
+        for part in self._parts:
+            yield from part.objects(again=again)
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
-        """Return where a ledger's entries lie, each once; None where a source has no such places."""
-        parts = [source.located(ledger_id, first, last) for source in self.sources]
-        known = [part for part in parts if part is not None]
-        return _each_once(known) if len(known) == len(parts) else None
+        """Yield (files, locations) of a ledger's entries, each once, or return None if a part has none."""
+        located = [part.located(ledger_id, first, last) for part in self._parts]
+        known = [pairs for pairs in located if pairs is not None]
+        return _each_once(chain.from_iterable(known)) if len(known) == len(located) else None
 
-    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
-        """Return what the sources together say: the first key, fenced if one says so."""
-        return joined_note(source.ledger_note(ledger_id) for source in self.sources)
+    def ledger_state(self, ledger_id: int) -> BookieLedgerState | None:
+        """Return the merged state of all parts: the first key, and fenced if any part is fenced."""
+        return merge_states(part.ledger_state(ledger_id) for part in self._parts)
 
     def close(self) -> None:
-        """Close every source. Safe to call twice."""
-        for source in self.sources:
-            source.close()
+        """Close every part. Can be called twice."""
+        for part in self._parts:
+            part.close()
 
     def _holders(self, ledger_id: int, first: int, last: int | None) -> Iterator[tuple[int, int]]:
-        """Yield each entry that is held with the number of the first source that holds it."""
+        """Yield (entry id, number of the first part that has it)."""
 
         def numbered(number: int) -> Iterator[tuple[int, int]]:
-            return ((entry_id, number) for entry_id in self.sources[number].entry_ids(ledger_id, first, last))
+            return ((entry_id, number) for entry_id in self._parts[number].entry_ids(ledger_id, first, last))
 
-        held = heapq.merge(*map(numbered, range(len(self.sources))))
-        for _, pairs in groupby(held, key=lambda pair: pair[0]):
+        merged = heapq.merge(*map(numbered, range(len(self._parts))))
+        for _, pairs in groupby(merged, key=lambda pair: pair[0]):
             yield next(pairs)
 
-    def _read_run(self, source: EntrySource, ledger_id: int, run: Sequence[int]) -> Iterator[RawEntry]:
-        """Yield entries that `source` should have; what it does not give comes from wherever it is."""
+    def _read_run(self, part: EntrySource, ledger_id: int, run: Sequence[int]) -> Iterator[RawEntry]:
+        """Yield entries that `part` should have. Entries that it doesn't return are read from any part."""
         at = 0
-        if len(run) < WORTH_A_RUN:
-            for entry_id in run:
-                yield from self._read_if_there(ledger_id, entry_id)
-            return
-        with suppress(DecodeError):
-            for entry in source.read_many(ledger_id, run[0], run[-1]):
-                while run[at] < entry.entry_id:
-                    yield from self._read_if_there(ledger_id, run[at])
+        if len(run) >= WORTH_A_RUN:
+            with suppress(DecodeError):
+                for entry in part.read_many(ledger_id, run[0], run[-1]):
+                    while run[at] < entry.entry_id:
+                        yield from self._read_if_present(ledger_id, run[at])
+                        at += 1
+                    yield entry
                     at += 1
-                yield entry
-                at += 1
         for entry_id in run[at:]:
-            yield from self._read_if_there(ledger_id, entry_id)
+            yield from self._read_if_present(ledger_id, entry_id)
 
-    def _read_if_there(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
+    def _read_if_present(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
         with suppress(NotFoundError):
             yield self.read(ledger_id, entry_id)
 
 
-def _each_once(parts: Sequence[Iterator[Located]]) -> Iterator[Located]:
+def _bookies(parts: Sequence[EntrySource]) -> frozenset[str] | None:
+    """Return the bookies of all disks, or None if a source of complete ledgers has no known bookies."""
+    known = [part.bookies for part in parts if part.whole_ledgers or part.bookies]
+    if not known or None in known:
+        return None
+    return frozenset().union(*(bookies for bookies in known if bookies is not None))
+
+
+def _each_once(located: Iterator[Located]) -> Iterator[Located]:
     seen: list[array[int]] = []
-    for files, table in (one for part in parts for one in part):
-        left = table
+    for files, table in located:
+        rest = table
         for before in seen:
-            left = left.without(before)
-        if left.entry_ids:
-            seen.append(left.entry_ids)
-            yield files, left
+            rest = rest.without(before)
+        if rest.entry_ids:
+            seen.append(rest.entry_ids)
+            yield files, rest

@@ -1,7 +1,7 @@
-"""The location index of DbLedgerStorage: a RocksDB of (ledger, entry) → location.
+"""The location index of DbLedgerStorage, a RocksDB of (ledger, entry) → location.
 
-Keys are two big-endian int64, values one; ids are never negative, so the order of the bytes is the order
-of the entries. Deleting a ledger writes a range tombstone, which only RocksDB itself respects.
+Keys are two big-endian int64, values one. Ids are never negative, so keys sort by ledger and entry. Deleting
+a ledger writes a range tombstone, which only RocksDB can evaluate.
 
 Source: apache/bookkeeper bookie/storage/ldb/EntryLocationIndex.java.
 """
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, rocksdb_error
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
-from pulsar_meta.entries.locations import LedgerLocations
+from pulsar_meta.entries.locations import LedgerLocations, LocationIndex
 
 MAX_ID: Final = 2**63 - 1
 
@@ -25,35 +25,35 @@ _KEY: Final = struct.Struct(">qq")
 _VALUE: Final = struct.Struct(">q")
 
 
-class RocksdbLocations:
-    """The locations of one ledger directory."""
+class RocksdbLocations(LocationIndex):
+    """The location index of one ledger directory."""
 
     def __init__(self, database: Path) -> None:
-        """Open the database in `…/current/locations`; DecodeError where it cannot be used."""
+        """Open the database in `…/current/locations`. Raises DecodeError if it can't be used."""
         self._source = str(database)
         try:
             self._database = ReadOnlyDatabase(database, self._source)
         except (NotFoundError, UnreachableError) as error:
-            # What lies in the entry logs can be found without it.
+            # A DecodeError, because the entry logs can be scanned instead.
             raise DecodeError(error.message, source=self._source) from error
         self._db: Any = self._database.db
 
     def ledgers(self) -> list[int]:
-        """Return all ledgers, jumping from one to the next."""
-        found: list[int] = []
+        """List all ledgers, skipping from one to the next."""
+        ledgers: list[int] = []
         with self._translated():
             rows = self._db.iter()
             rows.seek(_KEY.pack(0, 0))
             while (key := self._key(rows)) is not None:
-                found.append(key[0])
+                ledgers.append(key[0])
                 if key[0] == MAX_ID:
                     break
                 rows.seek(_KEY.pack(key[0] + 1, 0))
             rows.status()
-        return found
+        return ledgers
 
     def last_entry(self, ledger_id: int) -> int | None:
-        """Return the highest entry of a ledger."""
+        """Return the highest entry id of a ledger, or None if it has no entry."""
         with self._translated():
             rows = self._db.iter()
             rows.seek_for_prev(_KEY.pack(ledger_id, MAX_ID))
@@ -62,7 +62,7 @@ class RocksdbLocations:
         return key[1] if key is not None and key[0] == ledger_id else None
 
     def location(self, ledger_id: int, entry_id: int) -> int | None:
-        """Return where one entry lies."""
+        """Return the location of one entry, or None if it is unknown."""
         with self._translated():
             value = self._db.get(_KEY.pack(ledger_id, entry_id))
         return (_VALUE.unpack(value)[0] or None) if value is not None and len(value) == 8 else None
@@ -73,7 +73,7 @@ class RocksdbLocations:
 
         entry_ids, locations = array("q"), array("q")
         bound = ReadOptions()
-        # The bound itself is outside; no ledger has an entry of the highest id.
+        # The bound is exclusive, but no entry has the highest id.
         bound.set_iterate_upper_bound(_KEY.pack(ledger_id, MAX_ID if last is None else min(last + 1, MAX_ID)))
         start = last_key = _KEY.pack(ledger_id, max(first, 0))
         with self._translated():
@@ -86,11 +86,11 @@ class RocksdbLocations:
         return LedgerLocations(ledger_id, entry_ids, locations)
 
     def close(self) -> None:
-        """Close the database. Safe to call twice."""
+        """Close the database. Can be called twice."""
         self._database.close()
 
     def _check_end(self, last_key: bytes, bound: object) -> None:
-        """Raise where rows ended at a broken block: the binding's `items` ends there without a word."""
+        """Raise an error if the rows ended at a damaged block, which rocksdict's `items` doesn't report."""
         rows = self._db.iter(bound)
         rows.seek(last_key)
         if rows.valid():
@@ -99,7 +99,7 @@ class RocksdbLocations:
 
     @staticmethod
     def _key(rows: Any) -> tuple[int, int] | None:
-        """Return (ledger, entry) at the iterator, None at its end or beyond the ids that exist."""
+        """Return (ledger, entry) at the iterator, or None after the last ledger."""
         if not rows.valid():
             return None
         ledger_id, entry_id = _KEY.unpack(rows.key())
@@ -110,5 +110,5 @@ class RocksdbLocations:
         try:
             yield
         except Exception as error:
-            # The binding raises bare Exception; a key or value of another size is no location index.
+            # rocksdict raises a bare Exception, and keys or values of another size raise struct.error.
             raise DecodeError(rocksdb_error(error, self._source).message, source=self._source) from error

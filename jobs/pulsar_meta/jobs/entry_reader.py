@@ -22,8 +22,9 @@ from pulsar_meta.codecs.columns.words import Positions, Rows, WordReader
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.entries.base import EntrySource, Located, RawEntry, read_each
+from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
 from pulsar_meta.entries.data_files import DataFiles
+from pulsar_meta.entries.locations import Located
 
 ROWS_AT_ONCE: Final = 32768
 BYTES_AT_ONCE: Final = 64 << 20

@@ -12,7 +12,7 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import BookieEntry, decode_bookie_entry, encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame, encode_frame, encode_prefix
-from pulsar_meta.entries.base import RUN, BaseSource, RawEntry
+from pulsar_meta.entries.base import RUN, EntrySource, RawEntry
 from pulsar_meta.jobs.entries.entry_check import Fault, LedgerReport, check_joints, check_range
 from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
@@ -29,11 +29,14 @@ SEAL = EntryFormat("CRC32C", b"", frames=True)
 Capture = Callable[[str], Path]
 
 
-class Entries(BaseSource):
+class Entries(EntrySource):
     """A ledger in memory."""
 
     def __init__(self, entries: dict[int, bytes], *, bookie: bool = True) -> None:
         self.url, self._entries, self._bookie = "memory:", entries, bookie
+
+    def ledgers(self) -> list[int]:
+        return [LEDGER]
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
         return (id for id in sorted(self._entries) if id >= first and (last is None or id <= last))
@@ -42,9 +45,6 @@ class Entries(BaseSource):
         if entry_id not in self._entries:
             raise NotFoundError("gone")
         return RawEntry(ledger_id, entry_id, self._entries[entry_id], self._bookie)
-
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS, checked_names
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.entries.base import BaseSource, EntrySource, RawEntry
+from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, choose
 from pulsar_meta.jobs.entries.filters import parse_filter
@@ -82,13 +82,16 @@ def source(folder: Path) -> Iterator[EntrySource]:
         yield opened
 
 
-class Worn(BaseSource):
+class Worn(EntrySource):
     """A source in which some entries are missing and others changed."""
 
     def __init__(
         self, inner: EntrySource, lost: set[tuple[int, int]], changed: dict[tuple[int, int], bytes]
     ) -> None:
         self.url, self._inner, self._lost, self._changed = "worn:", inner, lost, changed
+
+    def ledgers(self) -> list[int]:
+        return self._inner.ledgers()
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
         entry_ids = self._inner.entry_ids(ledger_id, first, last)
@@ -102,9 +105,6 @@ class Worn(BaseSource):
             raise NotFoundError("lost")
         entry = self._inner.read(ledger_id, entry_id)
         return replace(entry, data=self._changed.get((ledger_id, entry_id), entry.data))
-
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
 
 
 def fail(error: PulsarMetaError) -> None:

@@ -109,6 +109,6 @@ def test_a_wrong_password_is_reported(capture: Callable[[str], Path]) -> None:
 
 def test_the_master_key_is_derived_from_the_password(capture: Callable[[str], Path]) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
-        note = source.ledger_note(source.ledgers()[0])
-    assert note is not None
-    assert note.master_key == master_key(b"") != master_key(b"x")
+        state = source.ledger_state(source.ledgers()[0])
+    assert state is not None
+    assert state.master_key == master_key(b"") != master_key(b"x")

@@ -126,7 +126,7 @@ def test_a_fault_of_many_workers_is_reported_once(
 
 def test_an_error_of_a_worker_is_raised_here(session: SparkSession, tmp_path: Path) -> None:
     sources = Sources(None, (f"nowhere:{tmp_path}",))
-    with pytest.raises(UsageError, match="no entry source"):
+    with pytest.raises(UsageError, match="unknown entry source"):
         first_indexes_with_spark(session, sources, [1, 2], SparkSettings())
 
 

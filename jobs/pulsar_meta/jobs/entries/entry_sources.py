@@ -5,40 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.registry import LIVE, open_entries
 from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 
-LIVE: Final = "bookie"
 TIERED: Final = "offload:"
 
 
 def open_entry_sources(urls: Sequence[str], store: Store | None = None) -> EntrySource:
-    """Open one source, or several joined; `bookie:` reads the bookies that `store` knows.
+    """Open the source of each URL, and join several. `bookie:` reads the bookies that `store` knows.
 
-    UsageError for `bookie:` without a store, else as `open_entries`. The store stays the caller's.
+    Raises UsageError for `bookie:` without a store, and the errors of `open_entries`. Doesn't close the
+    store.
     """
-    if not any(url.partition(":")[0] == LIVE for url in urls):
-        return open_entries(urls)
-    sources: list[EntrySource] = []
-    try:
-        for url in urls:
-            sources.append(_open(url, store))
-    except BaseException:
-        for source in sources:
-            source.close()
-        raise
-    if len(sources) == 1:
-        return sources[0]
-    return JoinedEntries(sources)
+    return open_entries(urls, partial(_open_live, store))
 
 
 class EntriesOnDemand(ExitStack):
@@ -55,11 +43,8 @@ class EntriesOnDemand(ExitStack):
         return self.enter_context(open_entry_sources(self._urls, self._store))
 
 
-def _open(url: str, store: Store | None) -> EntrySource:
-    scheme, _, rest = url.partition(":")
-    if scheme != LIVE:
-        return open_entries([url])
-    if rest:
+def _open_live(store: Store | None, url: str) -> EntrySource:
+    if url.partition(":")[2]:
         raise UsageError("bookie: takes nothing after it, the bookies come from --store", source=redact(url))
     if store is None:
         raise UsageError("bookie: finds its bookies through the store: give --store URL", source=url)

@@ -228,11 +228,11 @@ def _length_and_digest(
 
 def _key_and_fence(source: EntrySource, ledger_id: int, report: Report) -> tuple[bytes | None, bool]:
     try:
-        note = source.ledger_note(ledger_id)
+        state = source.ledger_state(ledger_id)
     except DecodeError as error:
         report(error)
-        note = None
-    return (None, False) if note is None else (note.master_key, note.fenced)
+        state = None
+    return (None, False) if state is None else (state.master_key, state.fenced)
 
 
 def _gaps(entry_ids: NDArray[np.int64]) -> Runs:
