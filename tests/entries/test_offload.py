@@ -116,14 +116,14 @@ def test_a_failed_offload_is_skipped_if_there_is_another(tmp_path: Path) -> None
     with open_entries([f"offload:{tmp_path}"]) as source:
         assert [bytes(entry.data) for entry in source.read_many(12)] == FRAMES
     (tmp_path / f"{OTHER_UUID}-ledger-12-index").unlink()
-    with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="expected a data object of"):
+    with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="data object of"):
         source.read(12, 0)
 
 
 def test_a_ledger_that_claims_too_many_entries_is_an_error(tmp_path: Path) -> None:
     data, rows = blocks(FRAMES, 4096)
     put(tmp_path, f"{UUID}-ledger-12", (data, index(rows, len(data), 2**62)))
-    with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="the metadata claims"):
+    with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="metadata claims"):
         list(source.read_many(12))
 
 
