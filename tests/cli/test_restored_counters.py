@@ -12,8 +12,9 @@ import pytest
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
 from pulsar_meta.jobs.restore.survey import ledgers_in, survey_source, survey_target
-from pulsar_meta.jobs.restore.values import counter_minimums, restore_values
+from pulsar_meta.jobs.restore.values import UnreadableValues, counter_minimums, restore_values
 from pulsar_meta.jobs.rewrite.guards import Overrides
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, run
 from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
@@ -84,7 +85,9 @@ def test_the_counter_is_written_before_the_values(etcd_server: EtcdServer, tmp_p
             surveys = [survey_source(source, _fail), survey_target(target, _fail)]
             floors = counter_minimums(source, target, surveys)
             source.put(later, topic("x", ahead + 90)[1], ABSENT)
-            rewrite = restore_values(lambda: _in_turn(source, first, later), floors, overwrite=False)
+            rewrite = restore_values(
+                lambda: _in_turn(source, first, later), floors, UnreadableValues(Readers()), overwrite=False
+            )
             terms = Terms(Overrides(loaded=True), undo_file=tmp_path.with_name("undo"))
             report = run(target, rewrite, terms, Listener())
         counter = target.read(IDGEN).version

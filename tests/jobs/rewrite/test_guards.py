@@ -226,6 +226,15 @@ def test_every_topic_may_be_loaded_if_the_load_manager_keeps_owners_elsewhere() 
     assert guard.refusals([change()]) == {}
 
 
+def test_every_topic_may_be_loaded_if_a_registration_cannot_be_read() -> None:
+    store = MemoryStore()
+    store.put("/loadbalance/brokers/b1:8080", b"\xff garbage", ABSENT)
+    refusal = guards(store).refusals([change()])[change().path]
+    assert refusal.reason == "loaded"
+    assert "the registration of the broker b1:8080 can't be read" in refusal.text
+    assert guards(store, loaded=True).refusals([change()]) == {}
+
+
 def test_the_lock_of_a_database_replaces_the_owner_check() -> None:
     store = MemoryStore()
     store.locks_out_brokers = True

@@ -21,7 +21,15 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.restore.survey import Survey, survey_source, survey_target
 from pulsar_meta.jobs.restore.topics import TopicValues
-from pulsar_meta.jobs.restore.values import Remains, State, counter_minimums, missing_bucket, restore_values
+from pulsar_meta.jobs.restore.values import (
+    Remains,
+    State,
+    UnreadableValues,
+    counter_minimums,
+    missing_bucket,
+    restore_values,
+)
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.places import IDGEN, copied, registries
 from pulsar_meta.jobs.values.remembered import Remembered
@@ -72,9 +80,10 @@ def restore(
     """Restore a snapshot or another store, completely or by topic.
 
     Use it after values were lost, or to move to another metadata store. Removes nothing, and skips values
-    that sessions, brokers and bookies create themselves. If you select topics, it restores only these: their
-    records, cursors, schemas, partitions and ledger metadata. With --entries, it skips ledgers that have no
-    entries on the bookies.
+    that sessions, brokers and bookies create themselves. Values that some brokers can't load are restored
+    with a warning, because a subscription is lost without its record. If you select topics, it restores only
+    these: their records, cursors, schemas, partitions and ledger metadata. With --entries, it skips ledgers
+    that have no entries on the bookies.
 
     First, it raises counters so that no ledger id is used twice: above the source's counter, above every
     ledger in either store, and above every ledger on the disks of --entries. Undo does not lower them.
@@ -112,7 +121,9 @@ def restore(
                 raise NotFoundError("no values to restore", source=values.url)
             more = registries(target) if survey.bookkeeper else []
             restored = lambda: chain(copied(values), missing_bucket(surveys), more)  # noqa: E731
-        rewrite = restore_values(restored, counter_minimums(values, target, surveys), overwrite=overwrite)
+        minimums = counter_minimums(values, target, surveys)
+        unreadable = UnreadableValues(Readers.of(target, tuple(writing.for_version or ())))
+        rewrite = restore_values(restored, minimums, unreadable, overwrite=overwrite)
         with faults.note_exit():
             write(shell, target, rewrite, writing, bulk)
         faults.finish(disks)

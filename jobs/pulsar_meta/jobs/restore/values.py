@@ -17,7 +17,8 @@ from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.restore.survey import LedgerIds, Survey, ledgers_in
 from pulsar_meta.jobs.rewrite.apply import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Change, Decided, Decision, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import NAMED, Change, Decided, Decision, keep, skip, write
+from pulsar_meta.jobs.rewrite.readable import Readers, form_of
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.values.places import IDGEN, PRODUCER_NAMES, bucket_path, read_counters
@@ -94,12 +95,42 @@ DIFFERENT: Final = "different"
 NO_PATH: Final = "no-path"
 
 
+@dataclass(slots=True)
+class UnreadableValues:
+    """Counts restored values that brokers may not load; the first ones get a warning of their own.
+
+    They are written all the same, because a subscription would be lost without its record. `readers` are
+    the releases that will read them.
+    """
+
+    readers: Readers
+    paths: set[str] = field(default_factory=set)
+
+    def warning(self, path: str, value: bytes) -> str | None:
+        """Return why brokers may not load a value, None if they can or if enough were named."""
+        try:
+            form = form_of(path, value)
+            why = None if form is None else self.readers.why_not(form)
+        except DecodeError as error:
+            why = f"no broker can load it: {error.message}"
+        if why is None:
+            return None
+        self.paths.add(path)
+        rest = "; further values of this kind are not listed" if len(self.paths) == NAMED else ""
+        return f"restored as it is, but {why}{rest}" if len(self.paths) <= NAMED else None
+
+
 def restore_values(
-    values: Callable[[], Iterable[Versioned]], minimums: CounterMinimums, *, overwrite: bool
+    values: Callable[[], Iterable[Versioned]],
+    minimums: CounterMinimums,
+    unreadable: UnreadableValues,
+    *,
+    overwrite: bool,
 ) -> Rewrite:
     """Make the rewrite that raises the counters of a store and then writes values to it.
 
-    Existing values are kept, unless they differ and `overwrite` is True. Nothing is removed.
+    Existing values are kept, unless they differ and `overwrite` is True. Nothing is removed. Values are
+    written byte for byte, even if brokers may not load them.
     """
 
     def decide_again(now: Versioned, before: Decision) -> Decision:
@@ -108,7 +139,7 @@ def restore_values(
 
     return Rewrite(
         "restore",
-        lambda batches: _decided(values(), batches, overwrite=overwrite),
+        lambda batches: _decided(values(), batches, unreadable, overwrite=overwrite),
         decide_again,
         with_new=True,
         counters=minimums.counters,
@@ -116,7 +147,9 @@ def restore_values(
     )
 
 
-def _decided(values: Iterable[Versioned], batches: Batches, *, overwrite: bool) -> Generator[Decided]:
+def _decided(
+    values: Iterable[Versioned], batches: Batches, unreadable: UnreadableValues, *, overwrite: bool
+) -> Generator[Decided]:
     for group in chunks(values, READ_GROUP):
         invalid = {value.path: why for value in group if (why := _path_error(batches.store, value.path))}
         existing = iter(batches.read([value.path for value in group if value.path not in invalid]))
@@ -126,7 +159,10 @@ def _decided(values: Iterable[Versioned], batches: Batches, *, overwrite: bool) 
                 yield seen, skip(seen, NO_PATH, note=invalid[value.path])
             else:
                 seen = next(existing)
-                yield seen, _decide(seen, value.value, overwrite=overwrite)
+                decision = _decide(seen, value.value, overwrite=overwrite)
+                if decision.action == "rewrite":
+                    decision = decision._replace(note=unreadable.warning(value.path, value.value))
+                yield seen, decision
 
 
 def _path_error(store: Store, path: str) -> str | None:
@@ -142,7 +178,7 @@ def _decide(seen: Versioned, value: bytes, *, overwrite: bool) -> Decision:
     if seen.version != ABSENT and seen.value == value:
         return keep(seen, SAME)
     if seen.version == ABSENT or overwrite:
-        return write(seen, value)
+        return write(seen, value)._replace(readable=True)
     return skip(seen, DIFFERENT, note="has another value, which was kept; replace it with --overwrite")
 
 

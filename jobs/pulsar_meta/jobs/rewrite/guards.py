@@ -166,8 +166,9 @@ class Guards:
         if not topics:
             return {}
         brokers, *owned = found
-        if self._blind(brokers):
-            return {path: _hidden(topic) for path, topic in topics.items()}
+        why = self._why_blind(brokers)
+        if why is not None:
+            return {path: _hidden(topic, why) for path, topic in topics.items()}
         bundles = {name: bundles_named(names) for name, names in zip(_namespaces(topics), owned, strict=True)}
         return self._of_owners(topics, bundles) if any(bundles.values()) else {}
 
@@ -220,19 +221,31 @@ class Guards:
     def _children(self, paths: Sequence[str]) -> list[list[str]]:
         return [self.store.children(path) for path in paths]
 
-    def _blind(self, brokers: Sequence[str]) -> bool:
-        """Return whether a live broker's load manager keeps the owners elsewhere than in the store."""
+    def _why_blind(self, brokers: Sequence[str]) -> str | None:
+        """Say why the store may not show the owners of topics: a broker's load manager keeps them elsewhere.
+
+        A registration that can't be read may be of such a broker.
+        """
         for name in brokers:
             if name not in self._managers:
-                self._managers[name] = self._is_extensible(name)
-        return any(self._managers[name] for name in brokers)
+                manager = self._load_manager(name)
+                if manager is None:
+                    return f"the registration of the broker {name} can't be read"
+                self._managers[name] = EXTENSIBLE in manager
+            if self._managers[name]:
+                return "the brokers' load manager keeps the owners of topics out of the store"
+        return None
 
-    def _is_extensible(self, broker: str) -> bool:
+    def _load_manager(self, broker: str) -> str | None:
+        """Return the class of a broker's load manager, None if the registration can't be read."""
         try:
             found = read_json_object(self.store.read(f"{BROKERS}/{broker}").value)
-            return EXTENSIBLE in str(found.get("loadManagerClassName", ""))
-        except (NotFoundError, DecodeError):
-            return False
+        except NotFoundError:
+            # It has stopped since the brokers were listed.
+            return ""
+        except DecodeError:
+            return None
+        return str(found.get("loadManagerClassName", ""))
 
 
 def _namespaces(topics: Topics) -> list[str]:
@@ -244,8 +257,7 @@ def _where(topics: Topics) -> list[str]:
     return [BROKERS, *map(owners_path, _namespaces(topics))] if topics else []
 
 
-def _hidden(topic: TopicName) -> Refusal:
-    why = "the brokers' load manager keeps the owners of topics out of the store"
+def _hidden(topic: TopicName, why: str) -> Refusal:
     return Refusal("loaded", f"{topic} may be loaded: {why} (--allow-loaded to go on)")
 
 

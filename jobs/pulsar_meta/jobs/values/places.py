@@ -154,6 +154,8 @@ def bucket_path(number: int) -> str:
 
 
 EPHEMERAL: Final = "live as long as the session of a broker or bookie"
+# Brokers register their bundles here. A copy may lack the mark of a session.
+_OWNER_RE: Final = re.compile(r"^/namespace/.+/0x[0-9a-fA-F]{8}_0x[0-9a-fA-F]{8}$")
 NUMBERED: Final = "nodes that only count; the counters are moved forward apart"
 # What lies at and below a path, and why it stays out.
 LEFT_OUT: Final[dict[str, str]] = {
@@ -174,9 +176,9 @@ KEPT: Final = ("/loadbalance/resource-quota",)
 
 def why_left_out(held: Versioned) -> str | None:
     """Return why a value is no part of a copy, None where it is."""
-    if held.ephemeral:
-        return EPHEMERAL
     path = held.path
+    if held.ephemeral or _OWNER_RE.match(path):
+        return EPHEMERAL
     if path == "/":
         return "the root itself"
     if path.startswith(f"{IDGEN_LONG}/") and path.count("/") > IDGEN_LONG.count("/") + 1:
