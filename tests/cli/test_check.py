@@ -145,7 +145,7 @@ def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
         (["other/here"], 3, "nothing matches other/here"),
         (["plain", "--engine", "spark"], 2, "--engine spark checks a whole store: remove the topics"),
         (["--only", "nonsense"], 2, "'nonsense' is not a code or a group"),
-        (["--min-age", "soon"], 2, "a duration is seconds"),
+        (["--min-age", "soon"], 2, "invalid duration .soon."),
         (["--for-version", "new"], 2, "a Pulsar version is like"),
         (["--entries", "bookie-disk:/nowhere"], 3, "no such directory"),
         (["--entries", "bookie:"], 6, "bookie"),

@@ -413,7 +413,7 @@ def test_an_ambiguous_edit_is_refused(place: Place) -> None:
     document = place.json("get", "/x")
     document["value"]["a"] = 3
     refused = place.run("put", "--yes", "/x", stdin=json.dumps(document).encode(), code=4)
-    assert b"put value.a: it is there twice" in refused.stderr
+    assert b"put value.a: the stored text has this member twice" in refused.stderr
     assert place.store.read("/x").value == b'{"a":1,"a":2}'
 
 

@@ -80,7 +80,7 @@ def test_missing_lines_and_changed_values_are_detected(database: str, run: Run, 
     other.write_text("".join(lines[:50] + lines[51:]))
     ran = run("ls", "/", "--store", f"snapshot:{other}")
     assert ran.returncode == 4
-    assert b"the foot counts" in ran.stderr
+    assert b"the footer counts" in ran.stderr
     other.write_text("".join(lines).replace('"value": "eyJ', '"value": "eyK'))
     ran = run("diff", f"snapshot:{file}", f"snapshot:{other}")
     assert ran.returncode == 4

@@ -195,7 +195,7 @@ def test_json_is_read_up_to_the_maximum_depth() -> None:
     with pytest.raises(DecodeError, match="expected a JSON object"):
         read_json_object("[1]")
     assert list(read_json_sequence(' {"a":1}\n\x1e[2] 3 ')) == [{"a": 1}, [2], 3]
-    with pytest.raises(DecodeError, match="nested over"):
+    with pytest.raises(DecodeError, match="nested more than"):
         list(read_json_sequence("1 " + "[" + deep + "]"))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.snapshot_lines import Sums, check_foot, foot_line, head_line, is_foot, is_head
+from pulsar_meta.codecs.snapshot_lines import Sums, check_footer, footer_line, header_line, is_footer, is_header
 
 
 def term(path: str, value: bytes) -> int:
@@ -50,21 +50,21 @@ def test_the_order_does_not_matter(values: dict[str, bytes]) -> None:
 
 
 def test_header_and_footer_are_recognized() -> None:
-    head, foot = json.loads(head_line({"tool": "x"})), json.loads(foot_line(sums_of({"/a": b"1"}), {}))
-    assert is_head(head)
-    assert is_foot(foot)
-    assert not is_foot(head)
-    assert not is_head(foot)
-    assert not is_head({"path": "/a", "snapshot": 1})
+    head, foot = json.loads(header_line({"tool": "x"})), json.loads(footer_line(sums_of({"/a": b"1"}), {}))
+    assert is_header(head)
+    assert is_footer(foot)
+    assert not is_footer(head)
+    assert not is_header(foot)
+    assert not is_header({"path": "/a", "snapshot": 1})
     with pytest.raises(DecodeError, match="form 2"):
-        is_head({"snapshot": 2})
+        is_header({"snapshot": 2})
 
 
 def test_a_wrong_footer_is_an_error() -> None:
     sums = sums_of({"/a": b"1"})
-    footer = json.loads(foot_line(sums, {}))
-    check_foot(footer, 1, sums)
+    footer = json.loads(footer_line(sums, {}))
+    check_footer(footer, 1, sums)
     with pytest.raises(DecodeError, match="counts 1 values, there are 2"):
-        check_foot(footer, 2)
+        check_footer(footer, 2)
     with pytest.raises(DecodeError, match="sums"):
-        check_foot(footer, 1, sums_of({"/a": b"2"}))
+        check_footer(footer, 1, sums_of({"/a": b"2"}))

@@ -112,7 +112,7 @@ OTHER_TYPES: Final[dict[str, OtherSchema]] = {
         (
             "pulsar_meta.jobs.values.snapshot:SnapshotHead",
             f"{_SNAPSHOT}:SnapshotValue",
-            f"{_SNAPSHOT}:SnapshotFoot",
+            f"{_SNAPSHOT}:SnapshotFooter",
         ),
     ),
     "export-manifest": OtherSchema(

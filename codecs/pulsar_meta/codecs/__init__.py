@@ -1,5 +1,5 @@
-"""Pure functions between the bytes of Pulsar and BookKeeper and the values they stand for.
+"""Pure functions that decode and encode the formats of Pulsar and BookKeeper.
 
-Nothing here opens a file or a socket or looks at a clock. A decoder returns a value or raises
+They open no files or sockets and read no clock. A decoder returns a value or raises
 `pulsar_meta.codecs.errors.DecodeError`; any other exception is a bug.
 """

@@ -1,8 +1,8 @@
-"""The codecs that Pulsar compresses with, for values of the metadata store and for message payloads alike.
+"""Pulsar's compression codecs, for values of the metadata store and for message payloads.
 
-Source: apache/pulsar pulsar-common/…/common/compression/CompressionCodec{LZ4,ZLib,Zstd,Snappy}.java.
-LZ4 and Snappy are raw blocks; ZSTD is one frame; Java writes ZLIB with a sync flush and never finishes
-the stream, so that neither a final block nor a checksum follows.
+LZ4 and Snappy are raw blocks, and ZSTD is a single frame. Java writes ZLIB with a sync flush and never
+finishes the stream, so the stream has no final block and no checksum. Source: apache/pulsar
+pulsar-common/…/common/compression/CompressionCodec{LZ4,ZLib,Zstd,Snappy}.java.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 
-# By their number in both enums called CompressionType (MLDataFormats.proto and PulsarApi.proto).
+# Indexed by their numbers in both CompressionType enums (MLDataFormats.proto and PulsarApi.proto).
 CODECS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
 DEFAULT_MAX_SIZE: Final = 256 * 2**20
 
-# The most bytes that one compressed byte can stand for, from each format's densest element, rounded up.
+# The maximum compression ratio, from each format's densest element, rounded up.
 _DENSEST: Final = {"none": 1, "lz4": 255, "zlib": 1032, "zstd": 2**17, "snappy": 22}
 _SLACK: Final = 64
 # The empty stored block that a sync flush ends with (RFC 1951, 3.2.4).
@@ -29,20 +29,20 @@ _LONGEST_EMPTY_FRAME: Final = 4 + 14 + 3 + 4
 
 
 def compress(codec: str, raw: bytes | memoryview) -> bytes:
-    """Return `raw` compressed so that Pulsar reads it; UsageError for a codec that does not exist."""
+    """Compress `raw` as Pulsar does. Raises UsageError if the codec does not exist."""
     if codec not in _COMPRESSORS:
-        raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
+        raise UsageError(f"unknown codec {codec!r}: choose {', '.join(CODECS)}")
     return _COMPRESSORS[codec](bytes(raw))
 
 
 def decompress(codec: str, data: bytes | memoryview, size: int, *, max_size: int = DEFAULT_MAX_SIZE) -> bytes:
-    """Return the `size` bytes that `data` stands for, `size` being what its writer claims.
+    """Decompress `data` into `size` bytes, the size that its writer stored with it.
 
-    DecodeError where the claim is negative, over `max_size`, more than `data` can hold or simply wrong,
-    and where `data` is corrupt. Memory is taken only after the claim was found possible.
+    Raises DecodeError if the size is negative, above `max_size`, impossible or wrong, or if `data` is
+    corrupt. The size is checked before memory is allocated.
     """
     if codec not in _DECOMPRESSORS:
-        raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
+        raise UsageError(f"unknown codec {codec!r}: choose {', '.join(CODECS)}")
     check_claim(codec, len(data), size, max_size)
     raw = _DECOMPRESSORS[codec](bytes(data), size)
     if len(raw) != size:
@@ -52,7 +52,7 @@ def decompress(codec: str, data: bytes | memoryview, size: int, *, max_size: int
 
 
 def check_claim(codec: str, stored: int, size: int, max_size: int) -> None:
-    """Raise DecodeError where `stored` compressed bytes cannot or may not become `size` bytes."""
+    """Raise DecodeError if `size` is negative, too large, or impossible for `stored` compressed bytes."""
     if size < 0:
         raise DecodeError(f"{codec}: claims a negative size, {size}", offset=0)
     if size > max_size:
@@ -70,7 +70,7 @@ def _compress_lz4(raw: bytes) -> bytes:
 def _compress_zstd(raw: bytes) -> bytes:
     import zstandard
 
-    # A context costs more than a small value, and belongs to one thread.
+    # Kept, because a context costs more than compressing a small value. Contexts are not thread-safe.
     if not hasattr(_contexts, "compressor"):
         _contexts.compressor = zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
     return bytes(_contexts.compressor.compress(raw))
@@ -86,7 +86,7 @@ def _decompress_lz4(data: bytes, size: int) -> bytes:
     import lz4.block
 
     try:
-        # A block that holds more than there is room for is an error, one that holds less is returned short.
+        # The library raises an error for a block that is larger than `size`, but not for a smaller one.
         return bytes(lz4.block.decompress(data, uncompressed_size=size))
     except lz4.block.LZ4BlockError as error:
         raise DecodeError(f"lz4: corrupt block, or more than the {size} bytes that are claimed") from error
@@ -94,7 +94,7 @@ def _decompress_lz4(data: bytes, size: int) -> bytes:
 
 def _decompress_zlib(data: bytes, size: int) -> bytes:
     if not data:
-        return b""  # Java's Deflater writes nothing at all for an empty input.
+        return b""  # Java's Deflater writes no bytes for an empty input.
     stream = zlib.decompressobj()
     try:
         raw = stream.decompress(data, size + 1)
@@ -114,12 +114,12 @@ def _decompress_zstd(data: bytes, size: int) -> bytes:
     import zstandard
 
     try:
-        held = zstandard.frame_content_size(data)
-        if held not in (-1, size):
-            raise DecodeError(f"zstd: the frame holds {held} bytes, {size} are claimed", offset=0)
-        if held == 0:
+        content_size = zstandard.frame_content_size(data)
+        if content_size not in (-1, size):
+            raise DecodeError(f"zstd: the frame holds {content_size} bytes, {size} are claimed", offset=0)
+        if content_size == 0:
             return _empty_zstd_frame(data)
-        # One byte more than claimed, so that a frame that says no size cannot end unseen at the limit.
+        # One byte more than claimed, to detect a larger frame that does not store its size.
         if not hasattr(_contexts, "decompressor"):
             _contexts.decompressor = zstandard.ZstdDecompressor()
         raw = _contexts.decompressor.decompress(data, max_output_size=size + 1, allow_extra_data=False)
@@ -129,7 +129,7 @@ def _decompress_zstd(data: bytes, size: int) -> bytes:
 
 
 def _empty_zstd_frame(data: bytes) -> bytes:
-    # The one-shot call looks at no byte after a frame header that says 0.
+    # The one-shot call ignores all bytes after a frame header with size 0.
     import zstandard
 
     stream = zstandard.ZstdDecompressor().decompressobj()
@@ -142,9 +142,9 @@ def _empty_zstd_frame(data: bytes) -> bytes:
 def _decompress_snappy(data: bytes, size: int) -> bytes:
     import snappy
 
-    held = snappy_size(data)
-    if held != size:
-        raise DecodeError(f"snappy: the block holds {held} bytes, {size} are claimed", offset=0)
+    content_size = snappy_size(data)
+    if content_size != size:
+        raise DecodeError(f"snappy: the block holds {content_size} bytes, {size} are claimed", offset=0)
     try:
         return bytes(snappy.uncompress(data))
     except snappy.UncompressError as error:
@@ -152,7 +152,10 @@ def _decompress_snappy(data: bytes, size: int) -> bytes:
 
 
 def snappy_size(data: bytes) -> int:
-    """Return the size that a raw snappy block begins with (a varint of at most five bytes)."""
+    """Return the uncompressed size at the start of a raw Snappy block (a varint of at most five bytes).
+
+    Raises DecodeError if the varint does not end.
+    """
     size = 0
     for at, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * at)

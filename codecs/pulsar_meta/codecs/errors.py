@@ -1,14 +1,14 @@
 """Every error that pulsar-meta raises on purpose.
 
 PulsarMetaError
-├── UsageError         2  what was asked for cannot be meant
-├── NotFoundError      3  there is no such thing
-├── DecodeError        4  bytes are not what they should be
-├── ConflictError      5  the version moved since it was read
+├── UsageError         2  the options or arguments are not valid
+├── NotFoundError      3  a path, topic, ledger or entry does not exist
+├── DecodeError        4  bytes do not follow their format
+├── ConflictError      5  the value has changed since it was read
 ├── UnreachableError   6  a store or a bookie does not answer
-└── GuardError         7  it could be done, but it would do harm
+└── GuardError         7  the operation could harm a cluster
 
-The numbers are the exit codes; `cli.app.main` is the one place that turns an error into one.
+The numbers are exit codes. Only `cli.app.main` turns errors into exit codes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from types import TracebackType
 
 
 class PulsarMetaError(Exception):
-    """The root: one line that a person understands, and the exit code that scripts see."""
+    """Base class: a message of one line for people, and an exit code for scripts."""
 
     exit_code = 1
     kind = "error"
 
     def __init__(self, message: str, *, source: str | None = None) -> None:
-        """`message` says what was expected and what was found; `source` names the file, path or server."""
+        """`message` states what was expected and what was found; `source` is the file, path or server."""
         super().__init__(message)
         self.message = message
         self.source = source
 
     def within(self, source: str | None = None, *, what: str = "") -> PulsarMetaError:
-        """Return the error with its place: in the part `what` of the file, path or server `source`."""
+        """Return a copy that names `source` (a file, path or server) and `what` (a part of it)."""
         return type(self)(_named(what, self.message), source=source or self.source)
 
     def __str__(self) -> str:
@@ -37,38 +37,38 @@ class PulsarMetaError(Exception):
 
 
 class UsageError(PulsarMetaError):
-    """The options contradict each other or name nothing that exists in this program."""
+    """The options contradict each other or have values that do not exist."""
 
     exit_code = 2
     kind = "usage"
 
 
 class NotFoundError(PulsarMetaError):
-    """A path, topic, ledger or entry that is not there."""
+    """A path, topic, ledger or entry does not exist."""
 
     exit_code = 3
     kind = "not-found"
 
 
 class DecodeError(PulsarMetaError):
-    """Bytes that break their format: what was expected, what was found, at which offset."""
+    """Bytes do not follow their format. The message names the expected and the actual bytes."""
 
     exit_code = 4
     kind = "decode"
 
     def __init__(self, message: str, *, offset: int | None = None, source: str | None = None) -> None:
-        """`offset` counts bytes from the start of the value that was given to the decoder."""
+        """`offset` counts bytes from the start of the decoder's input."""
         super().__init__(message, source=source)
         self.offset = offset
 
     def within(self, source: str | None = None, *, what: str = "", start: int | None = None) -> DecodeError:
-        """Return the error with its place; `start` is where the decoded bytes begin in the source."""
+        """Return a copy that names its place; `start` is the offset of the decoder's input in the source."""
         offset = self.offset if start is None else start + (self.offset or 0)
         return DecodeError(_named(what, self.message), offset=offset, source=source or self.source)
 
     def __str__(self) -> str:
-        where = "" if self.offset is None else f" (at byte {self.offset})"
-        return super().__str__() + where
+        place = "" if self.offset is None else f" (at byte {self.offset})"
+        return super().__str__() + place
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild_decode_error, (self.message, self.offset, self.source))
@@ -83,7 +83,7 @@ def _rebuild_decode_error(message: str, offset: int | None, source: str | None) 
 
 
 class _Decoding:
-    """A block whose DecodeErrors get their place. No generator: it stands around each value of a scan."""
+    """Adds a place to DecodeErrors. A class, because a generator is too slow for every value of a scan."""
 
     __slots__ = ("_source", "_start", "_what")
 
@@ -101,33 +101,33 @@ class _Decoding:
 
 
 def decoding(source: str | None = None, *, what: str = "", start: int | None = None) -> _Decoding:
-    """Give a DecodeError that leaves the block its place, as `DecodeError.within` does."""
+    """Return a context manager that applies `DecodeError.within` to any DecodeError raised inside it."""
     return _Decoding(source, what, start)
 
 
 class ConflictError(PulsarMetaError):
-    """Compare-and-set failed: somebody wrote, created or deleted the value meanwhile."""
+    """Compare-and-set failed because another client has written, created or deleted the value."""
 
     exit_code = 5
     kind = "conflict"
 
 
 class UnreachableError(PulsarMetaError):
-    """A store, broker or bookie that did not answer in time, or refused."""
+    """A store, broker or bookie refused the connection or did not answer in time."""
 
     exit_code = 6
     kind = "unreachable"
 
 
 class GuardError(PulsarMetaError):
-    """Refused because it could harm a live cluster; the message names the option that overrides it."""
+    """The operation was refused because it could harm a live cluster; the message names the override."""
 
     exit_code = 7
     kind = "guard"
 
 
 def unreadable(error: OSError, source: str) -> NotFoundError | UnreachableError:
-    """Return what the operating system says of the file `source` as an error: 3 if missing, else 6."""
+    """Convert an OSError about the file `source`: NotFoundError if it is missing, else UnreachableError."""
     if isinstance(error, FileNotFoundError):
         return NotFoundError("no such file", source=source)
     return UnreachableError(f"cannot be read: {error.strerror or error}", source=source)

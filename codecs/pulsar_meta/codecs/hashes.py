@@ -1,10 +1,9 @@
 """CRC-32C (Castagnoli), and the iteration order of a java.util.HashMap with string keys.
 
-Pulsar writes several lists in that order. Buckets that became trees (eight colliding keys in a table of 64)
-are not
-imitated; their keys keep the order of insertion.
+Pulsar writes several lists in that order. Buckets that Java turns into trees (eight colliding keys in a table
+of 64 or more) are not imitated; their keys keep the order of insertion.
 
-Sources: RFC 3720 B.4 (the value of "123456789" is 0xE3069283); java.lang.String.hashCode; OpenJDK
+Sources: RFC 3720 B.4 (the CRC-32C of "123456789" is 0xE3069283); java.lang.String.hashCode; OpenJDK
 java.util.HashMap (spread, resize).
 """
 
@@ -15,15 +14,15 @@ from typing import BinaryIO, Final, Literal
 
 from pulsar_meta.codecs.reader import Buffer
 
-# What a frame's checksum can turn out to be; a digest can also stay unchecked for want of its password.
+# The result of checking a checksum. Digests are "unchecked" without the ledger's password.
 Verdict = Literal["ok", "bad", "absent", "unchecked"]
 
-# The library takes nothing but `bytes`; views are copied through pieces of this size.
+# The library only accepts `bytes`, so views are copied in pieces of this size.
 _PIECE: Final = 1 << 20
 
 
 def crc32c(*parts: Buffer, before: int = 0) -> int:
-    """Return the CRC-32C of `parts` as if they stood one after the other behind what has that of `before`."""
+    """Return the CRC-32C of the concatenated `parts`, continuing from `before`, the CRC of earlier bytes."""
     import google_crc32c
 
     value = before
@@ -35,7 +34,7 @@ def crc32c(*parts: Buffer, before: int = 0) -> int:
 
 
 def crc32c_of_file(file: BinaryIO, size: int) -> int | None:
-    """Return the CRC-32C of the first `size` bytes of a file, None where it has not so many; OSError."""
+    """Return the CRC-32C of the first `size` bytes of a file, or None if it is shorter. Raises OSError."""
     import google_crc32c
 
     value, at = 0, 0
@@ -62,14 +61,14 @@ def string_hash(text: str) -> int:
 
 
 def grown_capacity(capacity: int, count: int) -> int:
-    """Return the size of the table after `count` keys were put into one of size `capacity`."""
+    """Return the size of a hash table of initial size `capacity` after `count` keys were added."""
     while count * 4 > capacity * 3:
         capacity *= 2
     return capacity
 
 
 def hash_map_order(keys: Sequence[str], capacity: int) -> list[str]:
-    """Return keys, given in the order of their insertion, in that of a table of size `capacity`."""
+    """Return `keys` (in order of insertion) in the iteration order of a table of size `capacity`."""
     return sorted(keys, key=lambda key: _bucket(string_hash(key), capacity))
 
 

@@ -1,7 +1,7 @@
-"""Java's `.properties` text, as brokers read broker.conf and client tools read client.conf.
+"""Parse Java's `.properties` format, the format of broker.conf and client.conf.
 
-Source: the documentation of java.util.Properties.load (lines, comments, separators, escapes);
-apache/pulsar PulsarConfigurationLoader.create, which loads a byte stream, hence ISO-8859-1.
+Sources: java.util.Properties.load (lines, comments, separators, escapes); apache/pulsar
+PulsarConfigurationLoader.create, which loads a byte stream and therefore ISO-8859-1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _key_re = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One setting and the number of the line (from 1) on which it begins."""
+    """One setting, and the number (from 1) of the line on which it begins."""
 
     key: str
     value: str
@@ -30,20 +30,20 @@ class Property:
 
 
 def decode_properties(data: bytes) -> list[Property]:
-    """Return the settings in the order of the file, a repeated key each time (Java keeps the last).
+    """Return all settings in file order, including repeated keys.
 
-    DecodeError for a `\\u` without four hexadecimal digits, where Java refuses the whole file.
+    Raises DecodeError if a `\\u` has no four hexadecimal digits; Java then rejects the file, too.
     """
     return [_property(text, line) for line, text in _logical_lines(data.decode("iso-8859-1"))]
 
 
 def last_values(properties: list[Property]) -> dict[str, str]:
-    """Return what Java's Properties holds in the end: of a repeated key the last value."""
-    return {one.key: one.value for one in properties}
+    """Return the values by key. The last value of a repeated key wins, as in Java."""
+    return {setting.key: setting.value for setting in properties}
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) with continuations joined, comments and blank lines left out."""
+    """Yield (line number, text) of each setting, with continuation lines joined."""
     joined, began = "", 0
     parts = _line_end_re.split(text)
     lines, ends = parts[::2], [*parts[1::2], ""]
@@ -55,8 +55,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         began = began if joined else number
         continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         joined += line[:-1] if continued else line
-        # Java takes a backslash at the very end of the file for a setting, be it an empty one; but not one
-        # before CR and LF, since it has not seen the end when it comes to the CR.
+        # Java reads a backslash at the end of the file as the end of a setting, even of an empty one. It does
+        # not if CR and LF follow, because it has not reached the end when it reads the CR.
         if not continued or (number == last and end != "\r\n"):
             yield began, joined
             joined = ""
@@ -83,5 +83,5 @@ def _unescape(text: str, line: int) -> str:
         return _ESCAPES.get(escape, escape)
 
     joined = _escape_re.sub(plain, text)
-    # Java's strings are UTF-16: two escapes of a surrogate pair are one character.
+    # Java's strings are UTF-16, so two escapes can form a surrogate pair.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,8 +1,9 @@
-"""A JSON text with some values in it changed, and everything else as it stands.
+"""Change values in a JSON text and keep everything else byte for byte.
 
-What is equal keeps its letters: spacing, the order of members, escapes, the digits of numbers, members that
-are there twice. What programs on the way do to numbers is no change: most hold them as doubles (RFC 8259,
-section 6), and integers that these cannot hold are shown as strings (`json_text.safe`).
+Unchanged values keep their spelling: spacing, the order of members, escapes, digits and duplicate members. A
+number that other programs have rounded counts as unchanged, because most of them hold numbers as doubles
+(RFC 8259, section 6). So does an integer that is shown as a string because a double can't hold it
+(`json_text.safe`).
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _space_re: Final = re.compile(r"[ \t\r\n\ufeff]*")
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A text with values changed; `rounded` are the paths of numbers that came back as doubles and stay."""
+    """An edited text. `rounded` has the paths of numbers that came back rounded and were kept as stored."""
 
     text: str
     rounded: tuple[str, ...] = ()
 
 
 def edit_json(text: str, value: Any, path: str = "value") -> Edited:
-    """Return `text`, which is JSON, with what is not as in `value` changed to that.
+    """Edit the JSON `text` so that it represents `value`.
 
-    `value` is parsed JSON in the form that is shown (`json_text.safe`), with literals. DecodeError, naming
-    the place below `path`, where it is not clear what is meant.
+    `value` is parsed JSON with literals, in the form of `json_text.safe`. Raises DecodeError, naming the
+    place below `path`, if a change is ambiguous.
     """
     source = _Source(text)
     root = source.node(source.after_space(0))
@@ -43,7 +44,7 @@ def edit_json(text: str, value: Any, path: str = "value") -> Edited:
 
 @dataclass(slots=True)
 class _Node:
-    """A value in a text, from its first letter up to `end`: a scalar as it is shown, or members, or items."""
+    """A value at [`start`, `end`) of a text. Scalars have `shown`, objects `members`, lists `items`."""
 
     start: int
     end: int
@@ -54,20 +55,20 @@ class _Node:
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """Where each member or item begins and ends."""
+        """The start and end of each member or item."""
         if self.members is not None:
             return [(member.start, member.node.end) for member in self.members]
         return [(item.start, item.end) for item in self.items or ()]
 
     @property
     def named(self) -> dict[str, _Node]:
-        """The members by name; of several with one name the last, which parsers take."""
+        """The members by name. The last of several duplicates wins, as in most parsers."""
         return {member.name: member.node for member in self.members or ()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A member of an object: its name, the quote before that, where its colon ends, and its value."""
+    """A member of an object: its name, the offset of its opening quote, the text of its colon, its value."""
 
     name: str
     start: int
@@ -77,9 +78,9 @@ class _Member:
 
 @dataclass(slots=True)
 class _Source:
-    """Reads where everything in a text is, and which numbers do not come back as they are.
+    """Parses a text into nodes, and collects the numbers that don't survive a round trip through a double.
 
-    `digits`: those shown as strings; `doubles`: those that no double holds, by what their double prints as.
+    `digits` has the literals that are shown as strings. `doubles` maps a rounded number to its literal.
     """
 
     text: str
@@ -87,9 +88,9 @@ class _Source:
     doubles: dict[Decimal, str] = field(default_factory=dict)
 
     def after_space(self, at: int) -> int:
-        """Return where the next letter is that is no space."""
-        found = _space_re.match(self.text, at)
-        return at if found is None else found.end()
+        """Return the offset of the next character that is not a space."""
+        match = _space_re.match(self.text, at)
+        return at if match is None else match.end()
 
     def node(self, start: int) -> _Node:
         """Return the value that begins at `start`."""
@@ -113,7 +114,7 @@ class _Source:
         return _Node(start, at + 1, items=items)
 
     def _next(self, at: int) -> int:
-        """Return where the part after one that ends at `at` begins, or where the bracket is."""
+        """Return the offset of the next part or closing bracket, after a part that ends at `at`."""
         at = self.after_space(at)
         return self.after_space(at + 1) if self.text[at] == "," else at
 
@@ -141,7 +142,7 @@ class _Source:
 
 @dataclass(slots=True)
 class _Edit:
-    """Makes the new text; `rounded` are the paths of numbers that came back rounded and stay."""
+    """Builds the new text. `rounded` collects the paths of numbers that came back rounded and are kept."""
 
     text: str
     digits: set[str]
@@ -149,7 +150,7 @@ class _Edit:
     rounded: list[str] = field(default_factory=list)
 
     def edited(self, node: _Node, value: Any, path: str) -> str:
-        """Return the letters of `node` with what differs from `value` changed."""
+        """Return the text of `node`, changed so that it represents `value`."""
         if _is_same(node, value):
             self.rounded += _rounded(node, value, path)
             return self.text[node.start : node.end]
@@ -160,29 +161,29 @@ class _Edit:
         return self._new(value, path)
 
     def _object(self, node: _Node, members: list[_Member], value: dict[str, Any], path: str) -> str:
-        """Return an object with members changed and taken out; new ones stand at its end."""
-        often, named = Counter(member.name for member in members), node.named
+        """Change and remove members of an object; new members are appended."""
+        counts, named = Counter(member.name for member in members), node.named
         parts: list[str | None] = []
         for member in members:
             here, head = f"{path}.{member.name}", self.text[member.start : member.node.start]
-            if often[member.name] > 1:
-                self._check_twice(named[member.name], value, member.name, here)
+            if counts[member.name] > 1:
+                self._check_duplicate(named[member.name], value, member.name, here)
                 parts.append(self.text[member.start : member.node.end])
             elif member.name in value:
                 parts.append(head + self.edited(member.node, value[member.name], here))
             else:
                 parts.append(None)
         colon = members[0].colon if members else ":"
-        names = [name for name in value if name not in often]
+        names = [name for name in value if name not in counts]
         new = [java_json(name) + colon + self._new(value[name], f"{path}.{name}") for name in names]
         return self._joined(node, [*parts, *new])
 
-    def _check_twice(self, last: _Node, value: dict[str, Any], name: str, path: str) -> None:
+    def _check_duplicate(self, last: _Node, value: dict[str, Any], name: str, path: str) -> None:
         if name not in value or not _is_same(last, value[name]):
-            raise DecodeError(f"{path}: it is there twice, and only --raw can say which is meant")
+            raise DecodeError(f"{path}: the stored text has this member twice; edit it with --raw")
 
     def _list(self, node: _Node, items: list[_Node], values: list[Any], path: str) -> str:
-        """Return a list with items changed, put in or taken out between those that stay at its two ends."""
+        """Change, insert and remove items of a list between the unchanged items at its two ends."""
         tail = _tail(items, values)
         middle = min(len(items), len(values)) - tail
         parts: list[str | None] = [
@@ -195,17 +196,17 @@ class _Edit:
         first = len(values) - tail
         last = enumerate(zip(items[len(items) - tail :], values[first:], strict=True), first)
         after = [self.edited(item, value, f"{path}[{at}]") for at, (item, value) in last]
-        return self._joined(node, [*parts, *new, *after], put_in=range(len(parts), len(parts) + len(new)))
+        return self._joined(node, [*parts, *new, *after], inserted=range(len(parts), len(parts) + len(new)))
 
-    def _joined(self, node: _Node, parts: Sequence[str | None], put_in: range | None = None) -> str:
-        """Return what is between brackets: `parts` in their order, None for one that is taken out.
+    def _joined(self, node: _Node, parts: Sequence[str | None], inserted: range | None = None) -> str:
+        """Join the parts of a list or object with brackets; None marks a removed part.
 
-        `put_in` are the numbers of those that are new, without it all behind those that were there.
+        `inserted` has the numbers of the new parts. By default, these are all after the existing ones.
         """
         spans = node.spans
-        new = range(len(spans), len(parts)) if put_in is None else put_in
+        new = range(len(spans), len(parts)) if inserted is None else inserted
         lead = self.text[node.start + 1 : spans[0][0]] if spans else ""
-        between = [self.text[one[1] : other[0]] for one, other in pairwise(spans)]
+        between = [self.text[left[1] : right[0]] for left, right in pairwise(spans)]
         usual = between[0] if between else f",{lead}"
         gaps = iter([usual, *between])
         texts = [(usual if at in new else next(gaps, usual), part) for at, part in enumerate(parts)]
@@ -217,12 +218,12 @@ class _Edit:
         return self.text[node.start] + lead + inner + closing
 
     def _new(self, value: Any, path: str) -> str:
-        """Return the letters of a value that was not there."""
+        """Return the text of a new value."""
         self._check(value, path)
         return java_json(value)
 
     def _check(self, value: Any, path: str) -> None:
-        """Raise DecodeError where a number of the text, moved from elsewhere, may be in another form."""
+        """Raise DecodeError if a new value may be a changed form of a number from elsewhere in the text."""
         if isinstance(value, dict):
             for name, member in value.items():
                 self._check(member, f"{path}.{name}")
@@ -230,45 +231,45 @@ class _Edit:
             for at, member in enumerate(value):
                 self._check(member, f"{path}[{at}]")
         elif isinstance(value, str) and value in self.digits:
-            raise DecodeError(f'{path}: "{value}" may be a number or a text; only --raw can say which')
+            raise DecodeError(f'{path}: "{value}" may be a number or a string; edit the text with --raw')
         elif _is_number(value):
             number = _decimal(_literal(value))
             literal = None if number is None else self.doubles.get(number)
             if literal is not None:
-                raise DecodeError(f"{path}: if it is {literal}, rounded on its way, write all its digits")
+                raise DecodeError(f"{path}: this may be {literal}, rounded; write all digits of the number")
 
 
 def _is_same(node: _Node, value: Any) -> bool:
-    """Return whether `value` is what the text says, whatever programs make of it on their way."""
+    """Return True if `value` is what the text says, apart from rounding by other programs."""
     if node.members is not None:
         named = node.named
         return (
             isinstance(value, dict)
             and named.keys() == value.keys()
-            and all(_is_same(one, value[name]) for name, one in named.items())
+            and all(_is_same(member, value[name]) for name, member in named.items())
         )
     if node.items is not None:
-        alike = isinstance(value, list) and len(value) == len(node.items)
-        return alike and all(map(_is_same, node.items, value))
+        is_alike = isinstance(value, list) and len(value) == len(node.items)
+        return is_alike and all(map(_is_same, node.items, value))
     if node.literal is not None and _is_number(value):
         return _is_exact(node.literal, value) or _decimal(_literal(value)) in _doubles_of(node.literal)
     return type(value) is type(node.shown) and bool(value == node.shown)
 
 
 def _rounded(node: _Node, value: Any, path: str) -> Iterator[str]:
-    """Yield where numbers of a value that is the same came back rounded."""
+    """Yield the paths of numbers in an unchanged value that came back rounded."""
     if node.members is not None:
-        for name, one in node.named.items():
-            yield from _rounded(one, value[name], f"{path}.{name}")
+        for name, member in node.named.items():
+            yield from _rounded(member, value[name], f"{path}.{name}")
     elif node.items is not None:
-        for at, one in enumerate(node.items):
-            yield from _rounded(one, value[at], f"{path}[{at}]")
+        for at, item in enumerate(node.items):
+            yield from _rounded(item, value[at], f"{path}[{at}]")
     elif node.literal is not None and _is_number(value) and not _is_exact(node.literal, value):
         yield path
 
 
 def _tail(items: Sequence[_Node], values: Sequence[Any]) -> int:
-    """Return how many items at the end are as they were, beside those at the beginning that are."""
+    """Count the unchanged items at the end, except those counted as unchanged at the beginning."""
     most = min(len(items), len(values)) - _alike(zip(items, values, strict=False))
     return min(most, _alike(zip(reversed(items), reversed(values), strict=False)))
 
@@ -282,7 +283,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_exact(literal: str, value: int | float | Number) -> bool:
-    """Return whether two numbers are equal, to the last digit."""
+    """Return True if two numbers are equal to the last digit."""
     given = _literal(value)
     if literal == given:
         return True
@@ -295,7 +296,7 @@ def _literal(value: int | float | Number) -> str:
 
 
 def _decimal(literal: str) -> Decimal | None:
-    """Return a number exactly; None for one that Decimal does not hold, either."""
+    """Return a number exactly, or None if Decimal can't represent it."""
     try:
         return Decimal(literal)
     except InvalidOperation:
@@ -303,6 +304,6 @@ def _decimal(literal: str) -> Decimal | None:
 
 
 def _doubles_of(literal: str) -> set[Decimal | None]:
-    """Return the numbers as which programs print the double of a literal: its shortest, and 17 digits."""
+    """Return the numbers that programs print for a literal's double: the shortest one, and 17 digits."""
     number = float(literal)
     return {_decimal(repr(number)), _decimal(f"{number:.17g}")} - {None}

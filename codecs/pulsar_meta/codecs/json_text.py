@@ -1,10 +1,9 @@
-"""Read and write JSON: checked values, exact numbers, and JSON as Pulsar's brokers write it.
+"""Read and write JSON: validated values, exact numbers, and JSON in the format of Pulsar's brokers.
 
-Integers that a double cannot hold are written as strings of digits, and bytes as base64, because jq 1.6 and
-JavaScript read every number as a double (RFC 8259, section 6). A number can keep its spelling, since a double
-distinguishes neither 1795292202.248324148 from its neighbours nor 1E5 from 100000.0. Brokers write JSON with
-Jackson:
-no spaces, doubles as Java prints them.
+Integers that a double can't represent are written as strings of digits, because jq 1.6 and JavaScript read
+every number as a double (RFC 8259, section 6). Bytes are written as base64. Numbers can keep their spelling
+(`Number`), because 1E5 and 100000.0 are the same double. Brokers write JSON with Jackson: without spaces, and
+with doubles as Java prints them.
 
 Sources: java.lang.Double.toString; apache/pulsar ObjectMapperFactory.java.
 """
@@ -28,7 +27,7 @@ from pulsar_meta.codecs.secrets import is_redacted
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Number:
-    """A number that Python would print otherwise than it was written. `text` is its literal."""
+    """A number with a spelling that Python would change. `text` is its literal."""
 
     text: str
 
@@ -36,7 +35,7 @@ class Number:
         return self.text
 
     def plain(self) -> int | float:
-        """Return the number that a double holds, or an int; DecodeError where it is too large for both."""
+        """Return the number as an int or float. Raises DecodeError if it is too large for both."""
         try:
             return int(self.text)
         except ValueError:
@@ -44,7 +43,7 @@ class Number:
 
 
 def finite(text: str) -> float:
-    """Return the number as a double; DecodeError where it is beyond all of them."""
+    """Parse a number as a float. Raises DecodeError if it is too large for a double."""
     number = float(text)
     if number - number != 0:
         raise DecodeError(f"the number {text if len(text) <= 60 else text[:57] + '…'} is too large")
@@ -57,22 +56,22 @@ def _float(text: str) -> float | Number:
 
 
 def _int(text: str) -> int | Number:
-    # Python turns no more than 4300 digits into an int.
+    # Python converts at most 4300 digits into an int.
     return Number(text) if text == "-0" or len(text) > 4000 else int(text)
 
 
 def no_constant(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python's parser takes."""
-    raise DecodeError(f"{name} is no number of JSON")
+    """Raise DecodeError for NaN and Infinity, which Python's parser accepts."""
+    raise DecodeError(f"{name} is not a JSON number")
 
 
-# Reads every number so that it is written as it was.
+# Parses numbers so that they keep their spelling.
 LITERALS: Final = json.JSONDecoder(parse_float=_float, parse_int=_int, parse_constant=no_constant)
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How JSON is written: what is between members, how a double looks, whether all is ASCII."""
+    """A JSON format: separators, the format of doubles, ASCII only or not, and indentation."""
 
     comma: str = ", "
     colon: str = ": "
@@ -81,14 +80,15 @@ class Style:
     indent: str = ""
 
     def text(self, value: Any, depth: int = 0) -> str:
-        """Return the JSON of a value; TypeError for what has none."""
+        """Return a value as JSON. Raises TypeError for types that JSON does not have."""
         if isinstance(value, dict):
             members = [
-                f"{self._string(name)}{self.colon}{self.text(one, depth + 1)}" for name, one in value.items()
+                f"{self._string(name)}{self.colon}{self.text(member, depth + 1)}"
+                for name, member in value.items()
             ]
             return self._enclosed("{", members, "}", depth)
         if isinstance(value, (list, tuple)):
-            return self._enclosed("[", [self.text(one, depth + 1) for one in value], "]", depth)
+            return self._enclosed("[", [self.text(item, depth + 1) for item in value], "]", depth)
         if isinstance(value, Number):
             return value.text
         if isinstance(value, float):
@@ -96,13 +96,13 @@ class Style:
         return self._string(value) if isinstance(value, str) else json.dumps(value)
 
     def _string(self, text: str) -> str:
-        written = json.dumps(text, ensure_ascii=self.ascii)
+        quoted = json.dumps(text, ensure_ascii=self.ascii)
         try:
-            written.encode()
+            quoted.encode()
         except UnicodeEncodeError:
-            # Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold.
+            # Half of a surrogate pair must be escaped, because UTF-8 can't encode it.
             return json.dumps(text)
-        return written
+        return quoted
 
     def _enclosed(self, opening: str, parts: list[str], closing: str, depth: int) -> str:
         if not self.indent or not parts:
@@ -111,15 +111,15 @@ class Style:
         return f"{opening}{line}{self.indent}{f',{line}{self.indent}'.join(parts)}{line}{closing}"
 
 
-# A JSON object: what commands print and read back. What they print has types of its own (TypedDict).
+# Any JSON object that commands print or read. Most outputs have a TypedDict of their own.
 Document = Mapping[str, Any]
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
-# Protobuf takes 100 messages inside each other, which are 200 lists and objects here.
+# Protobuf allows 100 nested messages, which become 200 nested lists and objects.
 MAX_DEPTH: Final = 256
 
-# Where a number of 16 digits and more can stand in what json.dumps writes. Text in quotes may match too;
-# that only costs the walk that a real one needs. Each begins with a letter that `re` can search for.
+# Match numbers of 16 and more digits in the output of json.dumps. A match inside a string is harmless,
+# because `safe` decides. Each pattern begins with a literal character, which makes the search fast.
 _long_number_res = (
     re.compile(r" -?[0-9]{16}"),
     re.compile(r"\[-?[0-9]{16}"),
@@ -128,13 +128,13 @@ _long_number_res = (
 
 
 def dumps(document: object) -> str:
-    """Return `document` as one line of JSON; bytes in it become base64."""
+    """Return `document` as one line of JSON. Bytes become base64, and large integers become strings."""
     text = _dumped(document)
     return _dumped(safe(document)) if _is_suspect(text) else text
 
 
 def _is_suspect(text: str) -> bool:
-    """Return whether a number in `text` may be too long for a double, or be NaN or Infinity."""
+    """Return True if `text` may contain NaN, Infinity, or a number that is too long for a double."""
     return "NaN" in text or "Infinity" in text or any(pattern.search(text) for pattern in _long_number_res)
 
 
@@ -148,13 +148,13 @@ def _dumped(document: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold.
+        # Half of a surrogate pair must be escaped, because UTF-8 can't encode it.
         return json.dumps(document, default=_as_base64)
     return text
 
 
 class _HasNumberError(Exception):
-    """There is a `Number`, which json.dumps cannot write as it is."""
+    """The document contains a `Number`, which json.dumps can't write."""
 
 
 _LINE: Final = Style()
@@ -169,12 +169,12 @@ def _without_bytes(value: Any) -> Any:
 
 
 def safe_integer(number: int) -> int | str:
-    """Return `number`, or its digits where a double would round it."""
+    """Return `number`, or its digits as a string if a double would round it."""
     return number if -MAX_SAFE_INTEGER <= number <= MAX_SAFE_INTEGER else str(number)
 
 
 def safe(value: Any) -> Any:
-    """Return `value` with every integer made safe, and with floats that JSON does not have as their names."""
+    """Copy `value` with `safe_integer` applied to all integers, and NaN and infinities as strings."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -191,84 +191,87 @@ def safe(value: Any) -> Any:
 
 
 def _safe_number(number: Number) -> Number | str:
-    """Return a number, or its digits where it is an integer or of a size that no double holds."""
+    """Return a number, or its literal as a string if it is an integer or too large for a double."""
     digits = number.text.removeprefix("-")
-    beyond = digits.isdecimal() and digits != "0"
-    return number.text if beyond or not isfinite(float(number.text)) else number
+    is_integer = digits.isdecimal() and digits != "0"
+    return number.text if is_integer or not isfinite(float(number.text)) else number
 
 
 def read_json(
     data: str | bytes, *, source: str | None = None, deepest: int = MAX_DEPTH, literal: bool = False
 ) -> Any:
-    """Return what a JSON text from outside says; DecodeError (offset in characters) where it is none.
+    """Parse JSON from an untrusted source.
 
-    Refused too are lists and objects over `deepest` inside each other, numbers that neither a double nor
-    Python's int can hold, NaN and Infinity: what comes back can be walked, compared and written. With
-    `literal` a number that Python would print otherwise is a `Number`, of whatever size.
+    With `literal`, numbers keep their spelling (`Number`). Raises DecodeError (offset in characters) if the
+    text is not JSON, is nested more than `deepest` levels deep, contains NaN or Infinity, or contains a
+    number that is too large for Python's int and float (unless `literal`).
     """
     decoder = LITERALS if literal else _decoder
     try:
         text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
-        found = decoder.decode(text)
-        # What opens few lists and objects is not deep: most texts are let through without a walk.
+        value = decoder.decode(text)
+        # Texts with few brackets can't be deep, which spares most of them the check.
         if text.count("[") + text.count("{") > deepest:
-            check_depth(found, deepest)
+            check_depth(value, deepest)
     except (DecodeError, ValueError, RecursionError) as error:
-        raise _refused(error, source) from error
-    return found
+        raise _parse_error(error, source) from error
+    return value
 
 
 def read_json_object(data: str | bytes, *, source: str | None = None) -> dict[str, Any]:
-    """Return the JSON object in `data`; DecodeError as `read_json`, and for everything that is no object."""
-    found = read_json(data, source=source)
-    if not isinstance(found, dict):
-        raise DecodeError(f"expected a JSON object, found {shown(found)}", source=source)
-    return found
+    """Parse a JSON object. Raises DecodeError like `read_json`, or if the value is not an object."""
+    value = read_json(data, source=source)
+    if not isinstance(value, dict):
+        raise DecodeError(f"expected a JSON object, found {shown(value)}", source=source)
+    return value
 
 
 def read_json_sequence(text: str, *, source: str | None = None, literal: bool = False) -> Iterator[Any]:
-    """Yield the JSON texts that stand one after the other in `text`, on lines or not; else as `read_json`."""
+    """Yield the values of concatenated JSON texts, with or without line feeds between them.
+
+    Raises DecodeError like `read_json`.
+    """
     decoder = LITERALS if literal else _decoder
     at = _skip_space(text, 0)
     while at < len(text):
         try:
-            found, at = decoder.raw_decode(text, at)
-            check_depth(found)
+            value, at = decoder.raw_decode(text, at)
+            check_depth(value)
         except (DecodeError, ValueError, RecursionError) as error:
-            raise _refused(error, source) from error
-        yield found
+            raise _parse_error(error, source) from error
+        yield value
         at = _skip_space(text, at)
 
 
 def check_depth(value: Any, deepest: int = MAX_DEPTH) -> None:
-    """Raise DecodeError where over `deepest` lists and objects stand inside each other."""
+    """Raise DecodeError if more than `deepest` lists and objects are nested."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(deepest):
-        members = chain.from_iterable(held.values() if isinstance(held, dict) else held for held in level)
+        members = chain.from_iterable(node.values() if isinstance(node, dict) else node for node in level)
         level = [member for member in members if isinstance(member, (dict, list))]
         if not level:
             return
-    raise DecodeError(f"nested over {deepest} deep")
+    raise DecodeError(f"nested more than {deepest} levels deep")
 
 
-def _refused(error: Exception, source: str | None) -> DecodeError:
-    """Return the reason why a text was not taken, by what the parser raised."""
+def _parse_error(error: Exception, source: str | None) -> DecodeError:
+    """Convert the parser's error."""
     if isinstance(error, DecodeError):
-        return error.within(source, what="not JSON that can be read")
+        return error.within(source, what="unsupported JSON")
     if isinstance(error, json.JSONDecodeError):
         return DecodeError(f"not JSON: {error.msg}", offset=error.pos, source=source)
     if isinstance(error, UnicodeDecodeError):
         return DecodeError("not JSON: not UTF-8", offset=error.start, source=source)
-    reason = "nested too deep" if isinstance(error, RecursionError) else "a number is too long"
-    return DecodeError(f"not JSON that can be read: {reason}", source=source)
+    reason = "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+    return DecodeError(f"unsupported JSON: {reason}", source=source)
 
 
-# Made once: `json.loads` makes one at each call that asks for anything.
+# Created once, because `json.loads` with options creates a decoder for every call.
 _decoder: Final = json.JSONDecoder(parse_float=finite, parse_constant=no_constant)
 
 
 def _skip_space(text: str, at: int) -> int:
-    # RS (0x1e) begins each text of a JSON sequence (RFC 7464).
+    # RS (0x1e) precedes each text of a JSON sequence (RFC 7464).
     while at < len(text) and text[at] in " \t\r\n\x1e":
         at += 1
     return at
@@ -282,12 +285,15 @@ def _as_base64(value: object) -> str:
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
-# Made once: `json.dumps` makes one at each call that asks for anything.
+# Created once, because `json.dumps` with options creates an encoder for every call.
 _encode: Final = json.JSONEncoder(ensure_ascii=False, default=_as_base64).encode
 
 
 def integer(value: Any, path: str, low: int, high: int) -> int:
-    """Return a number given as a number or as digits; DecodeError if it is none, or outside low…high."""
+    """Return an integer given as a number or as a string of digits.
+
+    Raises DecodeError, naming `path`, if it is not an integer or not between `low` and `high` (inclusive).
+    """
     if type(value) is not int:
         value = _parsed_integer(value, path)
     if low <= value <= high:
@@ -311,7 +317,7 @@ def _parsed_integer(value: Any, path: str) -> int:
 
 
 def from_base64(value: Any, path: str) -> bytes:
-    """Return the bytes of a base64 text, or raise DecodeError."""
+    """Decode base64. Raises DecodeError, naming `path`, if `value` is not base64."""
     try:
         return base64.b64decode(value.encode(), validate=True)
     except (AttributeError, binascii.Error, UnicodeEncodeError) as error:
@@ -319,9 +325,9 @@ def from_base64(value: Any, path: str) -> bytes:
 
 
 def shown(value: Any) -> str:
-    """Return a JSON value for an error message, cut where it is long."""
+    """Format a JSON value for an error message, truncated to 60 characters."""
     if is_redacted(value):
-        return "a redacted secret (decode it with --show-secrets)"
+        return "a redacted secret (decode the value with --show-secrets)"
     try:
         text = repr(value)
     except ValueError:
@@ -330,7 +336,7 @@ def shown(value: Any) -> str:
 
 
 def java_double(number: float) -> str:
-    """Return a double as Java prints it: plain from 1e-3 to 1e7, else like 4.37E-5."""
+    """Format a double like Java: plain between 1e-3 and 1e7, otherwise like 4.37E-5."""
     if number != number or number in (float("inf"), float("-inf")):
         return {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}[repr(number)]
     if number == 0 or 1e-3 <= abs(number) < 1e7:
@@ -345,5 +351,5 @@ _JACKSON: Final = Style(",", ":", java_double)
 
 
 def java_json(value: Any) -> str:
-    """Return parsed JSON as the text that Jackson would write for it; a `Number` stays as it is."""
+    """Format a JSON value like Jackson. A `Number` keeps its spelling."""
     return _JACKSON.text(value)

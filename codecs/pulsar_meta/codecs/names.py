@@ -1,4 +1,4 @@
-"""Topic and ledger names, and where the brokers keep them in the metadata store.
+"""Topic names, ledger ids, and their paths in the metadata store.
 
 Sources: apache/pulsar TopicName.getPersistenceNamingEncoding and util/Codec.java (java.net.URLEncoder),
 ScalableTopicResources.topicPath, SegmentTopicName (PIP-460);
@@ -18,29 +18,29 @@ MANAGED_LEDGERS = "/managed-ledgers"
 LEDGERS = "/ledgers"
 SCALABLE_TOPICS = "/topics"
 DOMAINS = ("persistent", "segment", "topic")
-# A scalable topic has no managed ledger of its own.
+# A scalable topic has no managed ledger; only its segments have one.
 _WITH_LEDGERS = ("persistent", "segment")
 SHORT_LEDGER_LIMIT = 2**31 - 1
 MAX_LEDGER_ID = 2**63 - 1
 
 _ledger_path_re = re.compile(r"^/ledgers/(\d{2,3}(?:/\d{4})+/L\d{4})$")
-# What stands in a path as it is, as almost every name does.
+# Names that need no encoding in a path, as most names.
 _plain_re = re.compile(r"[A-Za-z0-9_.*-]*")
 _partition_re = re.compile(r"^(?P<base>.+)-partition-(?P<number>\d+)$")
 _segment_re = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-\d+")
-# The largest hash of a key in a scalable topic.
+# The largest key hash in a scalable topic.
 LAST_HASH = 0xFFFF
 
 
 def encode_name(name: str) -> str:
-    """Return a topic's or cursor's name as it stands in a path (java.net.URLEncoder, UTF-8)."""
+    """Encode a topic's or cursor's name for a path, as java.net.URLEncoder does (UTF-8)."""
     if _plain_re.fullmatch(name):
         return name
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def decode_name(encoded: str) -> str:
-    """Return the name that `encode_name` made `encoded` from."""
+    """Reverse `encode_name`. Raises DecodeError if `encoded` is not valid."""
     if _plain_re.fullmatch(encoded):
         return encoded
     try:
@@ -51,11 +51,12 @@ def decode_name(encoded: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """A topic: `persistent://tenant/namespace/name`, with a cluster between for V1 names.
+    """A topic: `persistent://tenant/namespace/name`; V1 names have a cluster after the tenant.
 
     Pulsar 5 adds scalable topics (`topic://tenant/namespace/name`) and their segments, whose local name is
-    `name/SSSS-EEEE-ID`. `short` is true where no domain was written: then it may be a scalable topic's.
-    `migrated_to` is the scalable topic of which a persistent one has become a segment, where that is known.
+    `name/SSSS-EEEE-ID`. `short` is True if the name was written without a domain and so may refer to a
+    scalable topic. `migrated_to` is the scalable topic that this persistent topic became a segment of, if
+    that is known.
     """
 
     tenant: str
@@ -68,22 +69,23 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Read a full name, `tenant/namespace/name` or a bare name (then in `public/default`).
+        """Parse a full name, `tenant/namespace/name`, or a bare name (in `public/default`).
 
-        What has four parts or more is a V1 name, and what is after its namespace the topic's own.
+        A persistent name of four or more parts is a V1 name; the parts after its namespace are the local
+        name. Raises UsageError if the name is not valid.
         """
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = "persistent", text
         elif domain not in DOMAINS:
-            raise UsageError(f"{text!r}: a topic is persistent://tenant/namespace/name, not {domain}://…")
+            raise UsageError(f"invalid topic {text!r}: use persistent://tenant/namespace/name")
         parts = rest.split("/")
         if len(parts) == 1 and not separator:
             parts = ["public", "default", *parts]
         if len(parts) < 3 or not all(parts):
-            raise UsageError(f"{text!r}: a topic is tenant/namespace/name or a bare name")
+            raise UsageError(f"invalid topic {text!r}: use tenant/namespace/name or a bare name")
         if domain == "segment" and len(parts) < 4:
-            raise UsageError(f"{text!r}: a segment is segment://tenant/namespace/name/SSSS-EEEE-ID")
+            raise UsageError(f"invalid segment {text!r}: use segment://tenant/namespace/name/SSSS-EEEE-ID")
         if domain == "persistent" and len(parts) > 3:
             tenant, cluster, namespace, *local = parts
             return cls(tenant, namespace, "/".join(local), domain, cluster, short=not separator)
@@ -91,7 +93,7 @@ class TopicName:
 
     @classmethod
     def from_path(cls, path: str) -> TopicName | None:
-        """Return the topic whose ManagedLedgerInfo lies at `path`, or None where none can."""
+        """Return the topic whose ManagedLedgerInfo is stored at `path`, or None if it is another path."""
         location = split_managed_ledger_path(path)
         return location[0] if location and location[1] is None else None
 
@@ -104,7 +106,7 @@ class TopicName:
 
     @property
     def path(self) -> str:
-        """Where the store keeps the topic's ManagedLedgerInfo, of a scalable topic its list of segments."""
+        """The path of the topic's ManagedLedgerInfo, or of a scalable topic's list of segments."""
         if self.domain == "topic":
             return f"{SCALABLE_TOPICS}/{self.namespace_name}/{encode_name(self.local)}"
         if self.domain == "segment":
@@ -116,17 +118,17 @@ class TopicName:
 
     @property
     def partition(self) -> int | None:
-        """The number of the partition that this topic is, or None."""
+        """This topic's partition number, or None if its name has none."""
         match = _partition_re.match(self.local)
         return int(match["number"]) if match else None
 
     @property
     def partitioned(self) -> TopicName | None:
-        """The topic that this is a partition of, by its name, or None."""
+        """The partitioned topic, if this topic's name is that of a partition, else None."""
         match = _partition_re.match(self.local)
         if not match:
             return None
-        # `replace` takes three times as long.
+        # `dataclasses.replace` takes three times as long.
         return TopicName(
             *(self.tenant, self.namespace, match["base"], self.domain, self.cluster, self.short),
             migrated_to=self.migrated_to,
@@ -134,24 +136,24 @@ class TopicName:
 
     @property
     def partitioned_path(self) -> str:
-        """Where the store keeps the number of partitions, if this name stands for several."""
+        """The path of the number of partitions, if this is a partitioned topic."""
         return f"/admin/partitioned-topics/{self.namespace_name}/{self.domain}/{encode_name(self.local)}"
 
     @property
     def schema_path(self) -> str:
-        """Where the store keeps which ledgers have its schema; partitions share that of their topic."""
+        """The path of the topic's schema record. All partitions share the record of their topic."""
         base = self.partitioned or self
         local = base.local.rpartition("/")[0] if base.domain == "segment" else base.local
         return f"/schemas/{base.namespace_name}/{encode_name(local)}"
 
     def with_partition(self, number: int) -> TopicName:
-        """Return the topic that is partition `number` of this one."""
+        """Return partition `number` of this topic."""
         local = f"{self.local}-partition-{number}"
         return TopicName(self.tenant, self.namespace, local, self.domain, self.cluster)
 
     @property
     def scalable_topic(self) -> str | None:
-        """The scalable topic that this is a segment of, as far as the name says it."""
+        """The scalable topic that this topic is a segment of, if the name tells, else None."""
         if self.domain != "segment":
             return self.migrated_to
         return f"topic://{self.namespace_name}/{self.local.rpartition('/')[0]}"
@@ -162,15 +164,15 @@ class TopicName:
         return replace(self, domain="topic", short=False, migrated_to=None)
 
     def segment_topic(self, start: int, end: int, segment_id: int) -> TopicName:
-        """Return the segment of this scalable topic that has the hashes from `start` to `end`, included."""
+        """Return the segment of this scalable topic for the hashes `start` to `end` (inclusive)."""
         return replace(self, domain="segment", local=f"{self.local}/{start:04x}-{end:04x}-{segment_id}")
 
     def part_of(self, scalable: TopicName) -> TopicName:
-        """Return this topic as the segment that it became when it was migrated to `scalable`."""
+        """Return this topic as a segment of `scalable`, to which it was migrated."""
         return replace(self, short=False, migrated_to=str(scalable))
 
     def cursor_path(self, cursor: str) -> str:
-        """Where the store keeps the cursor of the subscription `cursor`."""
+        """Return the path of the cursor of the subscription `cursor`."""
         return f"{self.path}/{encode_name(cursor)}"
 
     def __str__(self) -> str:
@@ -178,7 +180,7 @@ class TopicName:
 
 
 def split_scalable_path(path: str) -> TopicName | None:
-    """Return the scalable topic whose record lies at `path`, or None where none can."""
+    """Return the scalable topic whose record is stored at `path`, or None if it is another path."""
     parts = path.split("/")
     if len(parts) != 5 or parts[:2] != ["", "topics"] or not all(parts[2:]):
         return None
@@ -189,42 +191,43 @@ def split_scalable_path(path: str) -> TopicName | None:
 
 
 def split_managed_ledger_path(path: str) -> tuple[TopicName, str | None] | None:
-    """Return (topic, cursor or None) for a path below /managed-ledgers that holds a value, else None.
+    """Return (topic, cursor or None) for the path of a record below /managed-ledgers, else None.
 
-    Where it can be two things (`managed_ledger_places`) the one that V2 names make of it: with the value at
-    hand ask `codecs.metadata.managed_place`.
+    If the path is ambiguous (see `managed_ledger_places`), it is read as a V2 name. Callers that have the
+    value use `codecs.metadata.managed_place` instead.
     """
-    found = managed_ledger_places(path)
-    return found[0] if found else None
+    places = managed_ledger_places(path)
+    return places[0] if places else None
 
 
-# A rewriting asks three times about each path of a group.
+# Cached because a rewrite looks up every path of a group three times.
 @lru_cache(maxsize=1024)
 def managed_ledger_places(path: str) -> tuple[tuple[TopicName, str | None], ...]:
-    """Return what can lie at a path below /managed-ledgers, as (topic, cursor or None); nothing elsewhere.
+    """Return every (topic, cursor or None) whose record may be stored at a path; empty for other paths.
 
-    A topic is recognised by the domain in its path, since V1 names lie one level deeper and the segments of
-    Pulsar 5 (`/managed-ledgers/T/NS/segment/TOPIC/RANGE-ID`) too. A V1 namespace may be called as a domain:
-    `…/prop/cluster/persistent/persistent/x` is a cursor of the topic `persistent`, or the topic `x` there.
+    The domain in the path tells how to read it, because V1 names are one level deeper, and so are the
+    segments of Pulsar 5 (`/managed-ledgers/T/NS/segment/TOPIC/RANGE-ID`). If a V1 namespace is named like a
+    domain, the path is ambiguous: `…/prop/cluster/persistent/persistent/x` is a cursor of the V2 topic
+    `persistent` or the V1 topic `x`.
     """
     parts = path.split("/")
     if parts[:2] != ["", "managed-ledgers"]:
         return ()
     parts = parts[2:]
-    # Segments are younger than V1 names.
+    # Segments never have V1 names.
     domains = ((2, _WITH_LEDGERS), (3, ("persistent",)))
-    found = (_place(parts, at) for at, names in domains if len(parts) > at + 1 and parts[at] in names)
-    return tuple(place for place in found if place is not None)
+    places = (_place(parts, at) for at, names in domains if len(parts) > at + 1 and parts[at] in names)
+    return tuple(place for place in places if place is not None)
 
 
 def _place(parts: list[str], at: int) -> tuple[TopicName, str | None] | None:
-    """Return what lies at a path whose part number `at` is the domain, None where nothing does."""
+    """Return (topic, cursor or None) for a path whose part number `at` is the domain, or None."""
     domain, rest = parts[at], parts[at + 1 :]
     depth = 2 if domain == "segment" else 1
     if not depth <= len(rest) <= depth + 1:
         return None
     if domain == "segment" and rest[0] == "persistent" and not _segment_re.fullmatch(rest[1]):
-        # A topic of the V1 namespace `segment`.
+        # This is a topic in a V1 namespace named `segment`.
         return None
     try:
         local = "/".join(decode_name(part) for part in rest[:depth])
@@ -236,9 +239,12 @@ def _place(parts: list[str], at: int) -> tuple[TopicName, str | None] | None:
 
 
 def ledger_path(ledger_id: int) -> str:
-    """Return the path of a ledger's LedgerMetadata (HierarchicalLedgerManager: short below 2³¹-1)."""
+    """Return the path of a ledger's LedgerMetadata (HierarchicalLedgerManager).
+
+    Ids below 2³¹-1 have short paths. Raises UsageError if the id is out of range.
+    """
     if not 0 <= ledger_id <= MAX_LEDGER_ID:
-        raise UsageError(f"a ledger id is 0 to {MAX_LEDGER_ID}, not {ledger_id}")
+        raise UsageError(f"invalid ledger id {ledger_id}: it must be between 0 and {MAX_LEDGER_ID}")
     if ledger_id < SHORT_LEDGER_LIMIT:
         digits = f"{ledger_id:010d}"
         return f"{LEDGERS}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
@@ -247,10 +253,10 @@ def ledger_path(ledger_id: int) -> str:
 
 
 def ledger_of_path(path: str) -> int | None:
-    """Return the id of the ledger whose LedgerMetadata lies at `path`, or None."""
+    """Return the id of the ledger whose LedgerMetadata is stored at `path`, or None."""
     short = path[9:11] + path[12:16] + path[18:]
     if len(path) == 22 and path == f"{LEDGERS}/{short[:2]}/{short[2:6]}/L{short[6:]}" and short.isascii():
-        # As almost all are.
+        # A shortcut, because almost all ids are short.
         return int(short) if short.isdigit() else None
     match = _ledger_path_re.match(path)
     if not match:

@@ -1,4 +1,4 @@
-"""The bytes that decoders are given, read from the front and never past their end."""
+"""Bounds-checked reading of a buffer from front to back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _U32: Final = Struct(">I")
 
 
 def byte_view(data: Buffer) -> memoryview:
-    """Return `data` as a view of unsigned bytes; DecodeError where it is not one flat run of them."""
+    """Return `data` as a view of unsigned bytes. Raises DecodeError if it is not one-dimensional bytes."""
     view = memoryview(data)
     if view.format == "B" and view.contiguous and view.ndim == 1:
         return view
@@ -21,28 +21,28 @@ def byte_view(data: Buffer) -> memoryview:
 
 
 class Reader:
-    """Reads numbers and pieces one after the other; `at` is where the next one begins, in bytes.
+    """Reads numbers and byte strings in order; `at` is the offset of the next one.
 
-    Where too few bytes are left, or a size claims more than are left, it raises a DecodeError that names
-    what was expected (`what`, with its article) and the offset.
+    If too few bytes are left, its methods raise a DecodeError with the offset and the name of the expected
+    part (`what`, with its article).
     """
 
     __slots__ = ("at", "view")
 
-    # What is raised where bytes are missing.
+    # The error for missing bytes, which subclasses override.
     short: type[DecodeError] = DecodeError
 
     def __init__(self, data: Buffer, at: int = 0) -> None:
-        """Read `data` from `at` on."""
+        """Start reading `data` at offset `at`."""
         self.view, self.at = byte_view(data), at
 
     @property
     def left(self) -> int:
-        """How many bytes there are from here to the end."""
+        """The number of unread bytes."""
         return max(0, len(self.view) - self.at)
 
     def numbers(self, shape: Struct, what: str) -> tuple[Any, ...]:
-        """Return the next numbers, laid out as `shape`."""
+        """Return the next numbers, unpacked with `shape`."""
         at = self.at
         if at + shape.size > len(self.view):
             self.expect(shape.size, what)
@@ -50,7 +50,7 @@ class Reader:
         return shape.unpack_from(self.view, at)
 
     def expect(self, size: int, what: str) -> memoryview:
-        """Return the next `size` bytes, a size that the format has."""
+        """Return the next `size` bytes, a size that the format fixes."""
         at, end = self.at, self.at + size
         if end > len(self.view):
             raise self.short(f"expected {size} bytes of {what}, found {self.left}", offset=at)
@@ -58,7 +58,7 @@ class Reader:
         return self.view[at:end]
 
     def take(self, size: int, what: str) -> memoryview:
-        """Return the next `size` bytes, a size that the bytes before them claim."""
+        """Return the next `size` bytes, a size that was read from the data."""
         at, end = self.at, self.at + size
         if size < 0:
             raise DecodeError(f"{what} claims {size} bytes", offset=at)
@@ -68,8 +68,8 @@ class Reader:
         return self.view[at:end]
 
     def sized(self, what: str) -> memoryview:
-        """Return the bytes that follow their own size, an unsigned number of 32 bits."""
-        # Every message of a batch comes through here: no call that is not needed.
+        """Return the next bytes, which are prefixed with their size (an unsigned 32-bit number)."""
+        # Inlined because every message of a batch comes through here.
         view, at = self.view, self.at
         start = at + _U32.size
         if start > len(view):
@@ -81,5 +81,5 @@ class Reader:
         return view[start : self.at]
 
     def rest(self) -> memoryview:
-        """Return all bytes that are left."""
+        """Return all unread bytes without advancing."""
         return self.view[self.at :]

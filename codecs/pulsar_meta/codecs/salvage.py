@@ -1,9 +1,9 @@
-"""What a damaged compressed value holds before the damage, as far as the libraries give it away.
+"""Decompress the part of a damaged value that precedes the damage.
 
-Raw LZ4 and Snappy blocks are decompressed whole or not at all. But a beginning of a block that ends where an
-element does is a block of its own, so the longest one that is accepted is looked for.
+The libraries decompress raw LZ4 and Snappy blocks completely or not at all. But a prefix of a block that ends
+after an element is a valid block, so `salvage` searches for the longest prefix that the library accepts.
 
-Sources: the LZ4 block format and Snappy's format description (lz4_Block_format.md, format_description.txt).
+Sources: lz4_Block_format.md; Snappy's format_description.txt.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from itertools import islice
 from typing import Final
 
 _STEP: Final = 64
-# How often a beginning of a block is tried, and how many bytes are decompressed for that.
+# Limits of the search: prefixes tried, bytes decompressed, and elements.
 _TRIES: Final = 4096
 _WORK: Final = 2**30
 _ELEMENTS: Final = 2**20
 
 
 def salvage(codec: str, data: bytes | memoryview, limit: int) -> bytes:
-    """Return what comes out of a damaged stream or block before the damage, at most `limit` bytes."""
+    """Return the bytes that precede the damage in a compressed stream or block, at most `limit`."""
     if codec == "none":
         return bytes(data[:limit])
     return b"".join(_SALVAGERS[codec](bytes(data), limit))[:limit]
@@ -58,22 +58,22 @@ def _zstd(data: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _lz4(data: bytes, limit: int) -> Iterator[bytes]:
-    found, reached = _lz4_block(data, limit)
-    # Nothing after the place that the library names can be a whole block.
+    whole, reached = _lz4_block(data, limit)
+    # A prefix beyond the position that the library reports can't be a valid block.
     ends = range(min(reached, len(data)), 0, -1)[: min(_TRIES, _WORK // max(limit, 1) + 1)]
-    tried = (_lz4_block(data[:end], limit)[0] for end in ends if found is None)
-    yield found or next((block for block in tried if block is not None), b"")
+    prefixes = (_lz4_block(data[:end], limit)[0] for end in ends if whole is None)
+    yield whole or next((raw for raw in prefixes if raw is not None), b"")
 
 
 def _lz4_block(data: bytes, limit: int) -> tuple[bytes | None, int]:
-    """Return what a whole block stands for, None for what is none, and how far the library came."""
+    """Return a block's bytes, or None if it is not valid, and how far the library read."""
     import lz4.block
 
     try:
         return bytes(lz4.block.decompress(data, uncompressed_size=limit)), len(data)
     except lz4.block.LZ4BlockError as error:
-        found = re.search(r"Error code: (\d+)", str(error))
-        return None, int(found[1]) + 1 if found else len(data)
+        position = re.search(r"Error code: (\d+)", str(error))
+        return None, int(position[1]) + 1 if position else len(data)
 
 
 def _snappy(data: bytes, limit: int) -> Iterator[bytes]:
@@ -82,19 +82,19 @@ def _snappy(data: bytes, limit: int) -> Iterator[bytes]:
     start = next((at + 1 for at, byte in enumerate(data[:5]) if byte < 0x80), len(data))
     ends = list(islice(_snappy_elements(data, start, limit), _ELEMENTS))
 
-    def first(count: int) -> bytes | None:
+    def prefix(count: int) -> bytes | None:
         end, size = ends[count - 1]
         try:
             return bytes(snappy.uncompress(_varint(size) + data[start:end]))
         except snappy.UncompressError:
             return None
 
-    good = bisect_left(range(1, len(ends) + 1), True, key=lambda count: first(count) is None)
-    yield (first(good) if good else None) or b""
+    good = bisect_left(range(1, len(ends) + 1), True, key=lambda count: prefix(count) is None)
+    yield (prefix(good) if good else None) or b""
 
 
 def _snappy_elements(data: bytes, at: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield where each element of a block ends and how many bytes the block stands for up to there."""
+    """Yield the end of each element in a block, and the decompressed size up to that point."""
     size = 0
     while at < len(data):
         tag = data[at]

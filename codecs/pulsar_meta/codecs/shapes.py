@@ -1,7 +1,4 @@
-"""Shapes of JSON that no TypedDict is written for, since another schema or another member decides on them.
-
-They stand beside a type in `Annotated`, and in the JSON Schemas of what is printed in its place.
-"""
+"""JSON types that a TypedDict can't express. They annotate a type and replace it in JSON Schemas."""
 
 from __future__ import annotations
 
@@ -13,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """An object: a name for it, what it is, and the types of its members, none of which has to be there.
+    """An object with optional members: its name, its description, and the types of its members.
 
-    `of` is asked when a schema is made, and not before: an object may have one of its own kind in it.
+    `of` is called only when a schema is generated, because an object may contain itself.
     """
 
     name: str
@@ -32,7 +29,7 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class ByMember:
-    """The type of a member by what another, `name`, says; where it says something else, as it is written."""
+    """A member whose type depends on the value of the member `name`; the annotated type is the default."""
 
     name: str
     of: Callable[[], Mapping[str, Any]]

@@ -1,21 +1,15 @@
 """The lines of a snapshot file: a header, one value per line, a footer with sums over all values.
 
 Header and footer are JSON objects without `path`. The header names the store and the time. The footer has the
-number
-of values and two sums that do not depend on the order of values: each adds up, modulo 2^256, SHA-256(length
-of path,
-path, length of value, value) with big-endian lengths of four bytes. One sum covers every value, the other
-leaves out
-those that stores create themselves (ephemeral ones, and empty ones that only have children), so that copies
-of one
-cluster in different stores have the same sum.
+number of values and two sums that do not depend on the order of values. Each sum adds up, modulo 2^256,
+SHA-256(length of path, path, length of value, value) with big-endian lengths of four bytes. One sum covers
+all values. The other leaves out values that stores create themselves (ephemeral ones, and empty ones that
+only have children), so copies of one cluster in different stores have the same sum.
 
 A footer may also have `order`, `bytes_before` and `crc32c_before`: the number of bytes before the footer (or,
-if the
-file is compressed, before the frame with the footer) and their CRC-32C. Paths then rise in that order without
-duplicates: `code-points`, as in etcd and RocksDB, or `tree` (parents before their children, these by name),
-as in
-ZooKeeper and directories.
+if the file is compressed, before the footer's frame) and their CRC-32C. Paths then rise in that order without
+duplicates. The order is `code-points`, as in etcd and RocksDB, or `tree` (parents before their children,
+children by name), as in ZooKeeper and directories.
 """
 
 from __future__ import annotations
@@ -33,33 +27,33 @@ Order = Literal["code-points", "tree"]
 
 
 def by_path(path: str) -> bytes:
-    """Return what orders paths by their code points."""
-    # JSON may name half a surrogate pair; bytes of UTF-8 are in the order of the code points.
+    """Return a sort key that orders paths by code point."""
+    # UTF-8 sorts like code points. JSON paths may contain half of a surrogate pair.
     return path.encode("utf-8", "surrogatepass")
 
 
 def by_tree(path: str) -> bytes:
-    """Return what orders a path before those below it, and these before its next sibling."""
+    """Return a sort key that orders each path before its descendants, and these before its next sibling."""
     return by_path(path).replace(b"/", b"\0")
 
 
 KEYS: Final[dict[Order, Callable[[str], bytes]]] = {"code-points": by_path, "tree": by_tree}
-# Behind the key of a path: before the first key of what comes after all that lies below it.
-BEHIND: Final[dict[Order, bytes]] = {"code-points": b"0", "tree": b"\1"}
+# Appended to a path's sort key: sorts after all descendants of the path and before every later path.
+SUBTREE_ENDS: Final[dict[Order, bytes]] = {"code-points": b"0", "tree": b"\1"}
 
 
-class OrderSeen:
-    """Which orders paths that come one by one have kept so far."""
+class OrderTracker:
+    """Tracks which orders a stream of paths follows."""
 
     def __init__(self) -> None:
-        """Begin with no path, which is in every order."""
+        """Start with no paths, which follow every order."""
         self._last: dict[Order, bytes] = {"code-points": b"", "tree": b""}
 
     def add(self, path: str) -> None:
-        """Take the next path."""
+        """Add the next path."""
         for order, last in list(self._last.items()):
             key = KEYS[order](path)
-            # A name with the separator's stand-in could be taken for two.
+            # `by_tree` replaces separators with NUL, so it would split a name that contains NUL.
             if key <= last or (order == "tree" and "\0" in path):
                 del self._last[order]
             else:
@@ -67,36 +61,37 @@ class OrderSeen:
 
     @property
     def order(self) -> Order | None:
-        """The order that all have kept, None where there is none."""
+        """An order that all paths follow, or None."""
         return next(iter(self._last), None)
 
 
-def order_facts(seen: OrderSeen, size: int, checksum: int) -> Document:
-    """Return what a foot says of the order of a file of which `size` bytes stand before it."""
-    if seen.order is None:
+def order_fields(tracker: OrderTracker, size: int, checksum: int) -> Document:
+    """Return the footer's fields about order, for a file that has `size` bytes before the footer."""
+    if tracker.order is None:
         return {}
-    return {"order": seen.order, "bytes_before": size, "crc32c_before": checksum}
+    return {"order": tracker.order, "bytes_before": size, "crc32c_before": checksum}
 
 
-# What a head says it is; the number is that of the form.
-HEAD: Final = "snapshot"
-FOOT: Final = "values"
-FORM: Final = 1
+# The members that identify a header and a footer; the header's is the number of the format.
+_HEADER: Final = "snapshot"
+_FOOTER: Final = "values"
+_FORMAT: Final = 1
 _MODULUS: Final = 1 << 256
 
 
 class SumsDocument(TypedDict):
-    """How many values, and the sums over all and over the lasting ones, in hex."""
+    """The number of values, and the sums over all values and over lasting values, in hex."""
 
     values: int
     sum: str
     sum_lasting: str
 
 
-class SnapshotFoot(SumsDocument):
-    """The last line of a snapshot; `changed_meanwhile` counts values of a store that did not stand still.
+class SnapshotFooter(SumsDocument):
+    """The last line of a snapshot; `changed_meanwhile` counts values that changed while they were read.
 
-    What `order` and the two after it say stands in `codecs.snapshot_order`.
+    If `order` is there, paths rise in that order, and `crc32c_before` is the CRC-32C of the `bytes_before`
+    bytes before the footer (if the file is compressed, before the footer's frame).
     """
 
     changed_meanwhile: NotRequired[int]
@@ -106,7 +101,7 @@ class SnapshotFoot(SumsDocument):
 
 
 class SnapshotValue(TypedDict):
-    """The line of a value; `value` is base64, times are in milliseconds."""
+    """The line of one value; `value` is base64, times are in milliseconds."""
 
     path: str
     version: int
@@ -117,19 +112,19 @@ class SnapshotValue(TypedDict):
 
 
 class Sums:
-    """The number of values and both sums, value by value. A parent has to come before what is below it."""
+    """Counts values and computes both sums. Parents must be added before their children."""
 
     def __init__(self) -> None:
         """Start with no values."""
         self.values = 0
         self._all = 0
         self._lasting = 0
-        # Empty values of which nothing below was seen yet, with what they add.
+        # The terms of empty values that have no children so far.
         self._childless: dict[str, int] = {}
         self._parent = ""
 
     def add(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
-        """Take one more value."""
+        """Add a value."""
         name = path.encode("utf-8", "surrogatepass")
         digest = sha256(len(name).to_bytes(4, "big") + name + len(value).to_bytes(4, "big"))
         digest.update(value)
@@ -163,7 +158,7 @@ class Sums:
         return f"{(self._lasting + sum(self._childless.values())) % _MODULUS:064x}"
 
     def document(self) -> SumsDocument:
-        """Return the foot's part that says so."""
+        """Return the footer's fields for the count and the sums."""
         return {"values": self.values, "sum": self.everything, "sum_lasting": self.lasting}
 
 
@@ -176,7 +171,7 @@ def value_line(
     *,
     ephemeral: bool = False,
 ) -> bytes:
-    """Return the line of a value; times are in milliseconds, None where they are not known."""
+    """Return the line of a value; times are in milliseconds, or None if they are not known."""
     text = f'{{"path": {json.dumps(path)}, "version": {version}, "value": "'
     more = "" if created is None else f', "created": {created}'
     more += "" if modified is None else f', "modified": {modified}'
@@ -184,36 +179,36 @@ def value_line(
     return text.encode() + b2a_base64(value, newline=False) + b'"' + more.encode() + b"}\n"
 
 
-def head_line(facts: Document) -> bytes:
-    """Return the first line: `facts` about the store, marked as a snapshot's head."""
-    return dumps({HEAD: FORM, **facts}).encode() + b"\n"
+def header_line(facts: Document) -> bytes:
+    """Return the first line, with `facts` about the store."""
+    return dumps({_HEADER: _FORMAT, **facts}).encode() + b"\n"
 
 
-def foot_line(sums: Sums, facts: Document) -> bytes:
-    """Return the last line: the sums, and `facts` about how the values were read."""
+def footer_line(sums: Sums, facts: Document) -> bytes:
+    """Return the last line, with the sums and `facts` about how the values were read."""
     return dumps({**sums.document(), **facts}).encode() + b"\n"
 
 
-def is_head(line: Document) -> bool:
-    """Return whether a line is a head; DecodeError for a form that is not known."""
-    if "path" in line or HEAD not in line:
+def is_header(line: Document) -> bool:
+    """Return True if a line is a header. Raises DecodeError if its format is unknown."""
+    if "path" in line or _HEADER not in line:
         return False
-    if line[HEAD] != FORM:
-        raise DecodeError(f"a snapshot of form {line[HEAD]!r}; known is {FORM}")
+    if line[_HEADER] != _FORMAT:
+        raise DecodeError(f"unknown snapshot format {line[_HEADER]!r}; this version reads format {_FORMAT}")
     return True
 
 
-def is_foot(line: Document) -> bool:
-    """Return whether a line is a foot."""
-    return "path" not in line and HEAD not in line and type(line.get(FOOT)) is int
+def is_footer(line: Document) -> bool:
+    """Return True if a line is a footer."""
+    return "path" not in line and _HEADER not in line and type(line.get(_FOOTER)) is int
 
 
-def check_foot(foot: Document, values: int, sums: Sums | None = None) -> None:
-    """Raise DecodeError where a foot counts another number of values, or has other sums where they are known.
+def check_footer(footer: Document, values: int, sums: Sums | None = None) -> None:
+    """Compare a footer with the number of values before it, and with their sums if given.
 
-    The number of values is that of the lines before the foot.
+    Raises DecodeError if they differ.
     """
-    if foot[FOOT] != values:
-        raise DecodeError(f"the foot counts {foot[FOOT]} values, there are {values}")
-    if sums is not None and (foot.get("sum"), foot.get("sum_lasting")) != (sums.everything, sums.lasting):
-        raise DecodeError("the sums of the values are not those of the foot: values were changed")
+    if footer[_FOOTER] != values:
+        raise DecodeError(f"the footer counts {footer[_FOOTER]} values, but the file has {values}")
+    if sums is not None and (footer.get("sum"), footer.get("sum_lasting")) != (sums.everything, sums.lasting):
+        raise DecodeError("the sums in the footer do not match the values, so values were changed")

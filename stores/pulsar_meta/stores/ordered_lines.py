@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json
-from pulsar_meta.codecs.snapshot_lines import BEHIND, KEYS, Order
+from pulsar_meta.codecs.snapshot_lines import SUBTREE_ENDS, KEYS, Order
 
 # Within this many bytes of the target, lines are read one after the other.
 NEAR: Final = 1 << 10
@@ -32,7 +32,7 @@ class OrderedLines:
     def __init__(self, file: BinaryIO, end: int, order: Order, max_line: int) -> None:
         """Search in a seekable file, which `close` will close."""
         self.file, self.size, self._max_line = file, end, max_line
-        self._key, self._behind = KEYS[order], BEHIND[order]
+        self._key, self._behind = KEYS[order], SUBTREE_ENDS[order]
         # The result of the previous lookup, because the next one is usually nearby.
         self._found_at, self._found = 0, b""
         self._behind_offset: dict[int, tuple[bytes | None, int]] = {}

@@ -27,7 +27,7 @@ from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.hashes import crc32c_of_file
 from pulsar_meta.codecs.json_text import Document, read_json
-from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_foot, is_foot, is_head
+from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
 from pulsar_meta.stores.base import Store, Versioned, split_prefix
 from pulsar_meta.stores.ordered_lines import OrderedLines
 from pulsar_meta.stores.path_index import PathIndex
@@ -87,7 +87,7 @@ def _read_foot(data: bytes, *, packed: bool) -> Document:
         found = json.loads(line) if line.startswith(b"{") and line.endswith(b"\n") else {}
     except (DecodeError, ValueError, RecursionError):
         return {}
-    return found if is_foot(found) else {}
+    return found if is_footer(found) else {}
 
 
 def _unpacked(frame: bytes) -> bytes:
@@ -293,7 +293,7 @@ class SnapshotStore(Store):
             return None
         with decoding(self.url, what=f"line {number}"):
             record = read_json(line)
-            return record if is_head(record) or is_foot(record) else None
+            return record if is_header(record) or is_footer(record) else None
 
     def _finish(self, ends: _Ends, lines: int) -> None:
         """Check the end of the file.
@@ -310,7 +310,7 @@ class SnapshotStore(Store):
                     f"truncated after {values} values: no footer; add ?partial to read them anyway"
                 )
             if ends.foot:
-                check_foot(ends.foot, values)
+                check_footer(ends.foot, values)
 
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
         if len(line) >= self._max_line:
@@ -394,7 +394,7 @@ def check_sums(store: Store, sums: Sums) -> None:
     foot = store.origin
     if "sum" in foot:
         with decoding(store.url):
-            check_foot(foot, sums.values, sums)
+            check_footer(foot, sums.values, sums)
 
 
 class _Ends:
@@ -408,7 +408,7 @@ class _Ends:
     def take(self, line: Document) -> None:
         """Record a line without a value: the header, the footer or an empty line."""
         self.without_value += 1
-        if is_head(line):
+        if is_header(line):
             self.head = line
         elif line:
             self.foot = line

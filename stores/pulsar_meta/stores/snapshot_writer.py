@@ -15,7 +15,7 @@ from typing import IO, Final
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.snapshot_lines import OrderSeen, Sums, foot_line, head_line, order_facts, value_line
+from pulsar_meta.codecs.snapshot_lines import OrderTracker, Sums, footer_line, header_line, order_fields, value_line
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
 
@@ -45,10 +45,10 @@ class SnapshotWriter:
             raise UsageError(f"cannot write: {error.strerror}", source=str(target)) from error
         self._compress = _compressor() if target.name.endswith(".zst") else None
         self._frame = bytearray()
-        self._order = OrderSeen()
+        self._order = OrderTracker()
         # The size and checksum of the data that is already in the file.
         self._size, self._checksum = 0, 0
-        self._write(head_line(head))
+        self._write(header_line(head))
 
     def add(self, held: Versioned) -> None:
         """Write one value."""
@@ -66,8 +66,8 @@ class SnapshotWriter:
     def finish(self, facts: Document) -> None:
         """Write the footer, sync the file, and give it its final name."""
         self._end_frame()
-        order = order_facts(self._order, self._size, self._checksum)
-        self._write(foot_line(self.sums, {**facts, **order}))
+        order = order_fields(self._order, self._size, self._checksum)
+        self._write(footer_line(self.sums, {**facts, **order}))
         self._end_frame()
         os.fsync(self._file.fileno())
         self._file.close()
