@@ -273,7 +273,7 @@ def test_an_empty_path_is_not_found(run: Run, capture: Callable[[str], Path], tm
 def test_empty_input_needs_type(run: Run) -> None:
     done = run("decode", "-")
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"being empty it fits ManagedLedgerInfo, Text and Bytes" in done.stderr
+    assert b"an empty value fits ManagedLedgerInfo, Text and Bytes" in done.stderr
     assert documents(run("decode", "-", "--type", "ManagedLedgerInfo", "-o", "json"))["value"] == {}
 
 

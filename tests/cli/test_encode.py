@@ -69,7 +69,7 @@ def test_a_note_tells_that_the_field_order_was_lost(run: Run) -> None:
         (b"\xff", 4, b"not UTF-8"),
         (b"[" * 100_000, 4, b"JSON"),
         (b"7", 4, b"expected an object with kind and value"),
-        (b'{"kind": "Nonsense", "value": {}}', 2, b"no kind"),
+        (b'{"kind": "Nonsense", "value": {}}', 2, b"unknown kind"),
         (b'{"kind": "ManagedLedgerInfo", "value": null}', 4, b"only a part"),
         (b'{"kind": "ManagedCursorInfo", "value": {"cursorsLedgerId": "x"}}', 4, b"value.cursorsLedgerId"),
         (

@@ -390,7 +390,7 @@ def test_put_changes_only_the_edited_part_of_json(place: Place) -> None:
             document.pop(name)
         done = place.run("put", "--yes", path, stdin=json.dumps(document).encode())
         assert b"1 kept: already 1" in done.stdout
-        assert b"value.createdAt: lost digits" in done.stderr
+        assert b"value.createdAt: rounded to a double" in done.stderr
     document["value"]["state"] = "ABORTED"
     done = place.json("put", "--yes", path, stdin=json.dumps(document).encode())
     assert place.store.read(path).value == TRANSACTION.replace(b"OPEN", b"ABORTED")

@@ -136,7 +136,7 @@ def test_nested_groups_are_encoded_or_refused(depth: int) -> None:
         encoded = encode_document({"kind": "ManagedCursorInfo", "value": value})
     except DecodeError as error:
         assert depth > 90
-        assert "nested" in error.message or "cannot stand" in error.message  # noqa: PT017
+        assert "nested" in error.message or "can't have" in error.message  # noqa: PT017
     else:
         assert len(encoded.data) > 2 * depth
 
@@ -180,7 +180,7 @@ def test_an_error_names_the_place_of_an_invalid_value(document: dict[str, Any], 
     ],
 )
 def test_hostile_json_is_refused_with_a_short_error(text: str | bytes) -> None:
-    with pytest.raises(DecodeError, match="not JSON") as raised:
+    with pytest.raises(DecodeError, match=r"not JSON|unsupported JSON") as raised:
         read_json(text, source="somewhere")
     assert raised.value.source == "somewhere"
     assert "\n" not in str(raised.value)

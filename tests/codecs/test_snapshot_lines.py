@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.snapshot_lines import Sums, check_footer, footer_line, header_line, is_footer, is_header
+from pulsar_meta.codecs.snapshot_lines import (
+    Sums,
+    check_footer,
+    footer_line,
+    header_line,
+    is_footer,
+    is_header,
+)
 
 
 def term(path: str, value: bytes) -> int:

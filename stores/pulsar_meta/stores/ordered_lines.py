@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json
-from pulsar_meta.codecs.snapshot_lines import SUBTREE_ENDS, KEYS, Order
+from pulsar_meta.codecs.snapshot_lines import KEYS, SUBTREE_ENDS, Order
 
 # Within this many bytes of the target, lines are read one after the other.
 NEAR: Final = 1 << 10

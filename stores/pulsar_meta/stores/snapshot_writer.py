@@ -15,7 +15,14 @@ from typing import IO, Final
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.snapshot_lines import OrderTracker, Sums, footer_line, header_line, order_fields, value_line
+from pulsar_meta.codecs.snapshot_lines import (
+    OrderTracker,
+    Sums,
+    footer_line,
+    header_line,
+    order_fields,
+    value_line,
+)
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
 

@@ -1,1 +1,1 @@
-"""Values of every kind as the documents that `decode` prints and `encode` takes back."""
+"""Values of all kinds as JSON documents, which `decode` prints and `encode` reads."""

@@ -1,4 +1,4 @@
-"""LedgerMetadata and cookies in the JSON form: the fields of their .proto and the number of their layout."""
+"""LedgerMetadata and cookies as JSON: the fields of their .proto, and their format or layout version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAYOUT_VERSION: Final = "layout_version"
 
 
 def decode_value(kind: str, data: bytes) -> Value:
-    """Return what `data` says; nothing of it where it is broken."""
+    """Decode a value of `kind`. If it is broken, the result has only an error."""
     try:
         return _decode_ledger(data) if kind == "LedgerMetadata" else _decode_cookie(data)
     except DecodeError as error:
@@ -36,7 +36,7 @@ def decode_value(kind: str, data: bytes) -> Value:
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
-    """Return the bytes of the value; DecodeError names the place that is wrong."""
+    """Encode a value of `kind`. Raises DecodeError, naming the path of an invalid member."""
     if not isinstance(value, dict):
         raise DecodeError(f"{path}: expected an object")
     fields = dict(value)
@@ -62,7 +62,7 @@ def _decode_cookie(data: bytes) -> Value:
 
 
 def shapes() -> dict[str, Any]:
-    """Return the types of the values, by their kinds."""
+    """Return the JSON type of each kind."""
     return {
         "LedgerMetadata": value_shape("LedgerMetadata", LedgerMetadataFormat, {FORMAT_VERSION: int}),
         "Cookie": value_shape("Cookie", CookieFormat, {LAYOUT_VERSION: int}),
@@ -70,14 +70,14 @@ def shapes() -> dict[str, Any]:
 
 
 class EnsembleMeaning(TypedDict):
-    """From which entry on a ledger's entries lie on which bookies."""
+    """The bookies that store a ledger's entries from `first_entry` on."""
 
     first_entry: int
     bookies: list[str]
 
 
 class LedgerMeaning(TypedDict):
-    """Where the entries of a ledger are and how far it goes; `last_entry` is null where it is not closed."""
+    """A ledger's bookies and its last entry; `last_entry` is null if the ledger is not closed."""
 
     state: str
     write_quorum: int
@@ -89,7 +89,7 @@ class LedgerMeaning(TypedDict):
 
 
 def ledger_meaning(metadata: LedgerMetadataFormat) -> LedgerMeaning:
-    """Return whose ledger it is, where its entries are and how far it goes."""
+    """Summarize a ledger's metadata: state, quorums, last entry, bookies, creation time, custom metadata."""
     closed = metadata.state == LedgerMetadataFormat.CLOSED
     meaning: LedgerMeaning = {
         "state": LedgerMetadataFormat.State.Name(metadata.state),

@@ -1,4 +1,4 @@
-"""The shape of the document that `decode` answers with and `encode` takes back, with what values mean."""
+"""The types of the documents that `decode` prints and `encode` reads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pulsar_meta.codecs.wire.commands import CommandsMeaning
 
 
 class StatePosition(PositionMeaning):
-    """The state of a cursor in its ledger; `position` is that of the entry that has it."""
+    """A cursor's state in its ledger; `position` is the position of the entry with the state."""
 
     position: NotRequired[str]
 
 
 class CursorWithState(CursorMeaning):
-    """What a cursor's record means, with the state in its ledger beside it where that was read."""
+    """Summary of a cursor's record, and of the state in its ledger if that was read."""
 
     ledger_state: NotRequired[StatePosition]
 
@@ -55,7 +55,7 @@ class EnvelopeDocument(TypedDict):
 
 
 class ValueFault(TypedDict):
-    """Why a value is only what could be read before something was broken; `offset` is in bytes."""
+    """The fault before which a value could be read; `offset` is in bytes."""
 
     error: str
     message: str
@@ -63,7 +63,7 @@ class ValueFault(TypedDict):
 
 
 class ValueSource(TypedDict):
-    """Where a value is from; `path` and `version` are those in its store."""
+    """The origin of a value; `path` and `version` are from its store."""
 
     source: str
     path: NotRequired[str]
@@ -71,7 +71,7 @@ class ValueSource(TypedDict):
 
 
 def _values() -> dict[str, Any]:
-    """Return the types of `value` by `kind`: none where nothing of it could be read."""
+    """Return the type of `value` for each kind; it is null if no part of the value could be read."""
     families = [
         import_module(f"pulsar_meta.codecs.documents.{name}") for name in dict.fromkeys(FAMILIES.values())
     ]
@@ -80,9 +80,9 @@ def _values() -> dict[str, Any]:
 
 
 class DecodedDocument(ValueSource):
-    """One value. `value` has the shape of its .proto; `meaning` is for people, and never read back.
+    """One value. `value` has the fields of its .proto. `meaning` is a summary, which `encode` ignores.
 
-    Whose it is, by the names that commands take, is there where a store was asked for one value (`get`).
+    `get` adds the names of the topic and the cursor that a value belongs to.
     """
 
     topic: NotRequired[str]

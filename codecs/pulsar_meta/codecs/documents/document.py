@@ -1,10 +1,10 @@
-"""The document that `decode` answers with and `encode` takes back.
+"""The document that `decode` prints and `encode` reads.
 
-`{"source", "kind", "path"?, "version"?, "envelope", "value", "stored_text"?, "meaning"}`; of these `encode`
-reads `kind`, `envelope.codec`, `value` and `stored_text`. A value whose fields would come back in another
-order or form has `"order_kept": false` in it, so that both directions can say so. A JSON value that programs
-would write otherwise (spacing, escapes, digits) has its text beside it, of which only what is edited changes.
-One that could be read only in part has `"error"` beside it.
+`{"source", "kind", "path"?, "version"?, "envelope", "value", "stored_text"?, "meaning"}`. `encode` reads
+`kind`, `envelope.codec`, `value` and `stored_text`. If encoding a value would change the order or form of its
+fields, it has a member `"order_kept": false`. If other programs would change the spelling of a JSON value
+(spacing, escapes, digits), the document has its `stored_text`, and `encode` only changes the edited parts of
+that text. If only a part of the value could be read, the document has an `error`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 STORED_TEXT: Final = "stored_text"
 ORDER_LOST: Final = (
-    "the fields of the decoded value stood in another order or form; these bytes mean the same"
+    "the fields of the decoded value were stored in another order or form; these bytes mean the same"
 )
 # Members that are never searched for secrets.
 _CONTENT: Final = {"Frame": ("payload",), "BookieEntry": ("data",)}
-# What they mean is half in their paths.
+# Their paths are a part of their meaning.
 _PULSAR_5: Final = frozenset({*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter"})
-# The only members of a cursor that may, beside acknowledgements by the hundred thousand.
 _CURSORS: Final = ("ManagedCursorInfo", "PositionInfo")
+# Only these members of a cursor can contain secrets. Acknowledgements are skipped because there can be many.
 _PROPERTIES: Final = ("properties", "cursorProperties", "cursor_properties")
 
 
@@ -65,7 +65,7 @@ class _Text(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a value says (a DecodedDocument), whether encoding it gives the same message, and what broke."""
+    """A value's DecodedDocument, whether encoding it returns the stored bytes, and its fault, if any."""
 
     document: Document
     same_bytes: bool = True
@@ -74,9 +74,9 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The bytes of a value; `path` and `version` from its document; whether the order was kept.
+    """The bytes of a value, `path` and `version` from its document, and whether the order was kept.
 
-    `rounded`: paths of numbers in JSON that came back as a double prints them, and are as they were stored.
+    `rounded` has the paths of JSON numbers that came back rounded and were kept as stored.
     """
 
     data: bytes = field(repr=False)
@@ -88,7 +88,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How to decode: the kind if known, the largest message to unpack (bytes), secrets shown or not."""
+    """The kind if it is known, the size limit for decompression (bytes), and whether to show secrets."""
 
     kind: str | None = None
     max_size: int = DEFAULT_MAX_SIZE
@@ -103,27 +103,27 @@ def decode_document(
     version: int | None = None,
     options: DecodeOptions | None = None,
 ) -> Decoded:
-    """Return what the bytes of one value say. Nothing is raised: a fault is part of the answer."""
+    """Decode a value into a document. Never raises; a fault becomes part of the document."""
     options = options or DecodeOptions()
-    place: ValueSource = {"source": source}
+    origin: ValueSource = {"source": source}
     if path is not None:
-        place["path"] = path
+        origin["path"] = path
     if version is not None:
-        place["version"] = version
+        origin["version"] = version
     try:
         kind = kind_of(data, named=options.kind, path=path, max_size=options.max_size)
     except PulsarMetaError as error:
-        return _failed(place, None, None, Value(None), error)
+        return _failed(origin, None, None, Value(None), error)
     envelope, value = _open(kind, data, options.max_size)
     if kind in _PULSAR_5:
         value = replace(value, meaning=_meaning_5(kind, value, path))
     if not options.show_secrets:
         value = _without_secrets(kind, value, data)
     if value.error is not None:
-        return _failed(place, kind, envelope, value, value.error)
+        return _failed(origin, kind, envelope, value, value.error)
     text: _Text = {} if value.text is None else {"stored_text": value.text}
     document: DecodedDocument = {
-        **place,
+        **origin,
         "kind": kind,
         "envelope": envelope,
         "value": _shown(kind, value),
@@ -141,11 +141,10 @@ def encode_document(
     place: str = "",
     stored: bytes | None = None,
 ) -> Encoded:
-    """Return the bytes that a document stands for; `codec` and `threshold` (bytes) override its envelope.
+    """Encode a document into bytes; `codec` and `threshold` (bytes) override its envelope.
 
-    `place` is put before the paths in errors; `stored` is the value that is to be replaced: of JSON what is
-    the same there stays as it is. DecodeError where the document is not one, or describes what cannot be
-    stored.
+    `place` prefixes the paths in errors. `stored` is the value to replace: unchanged parts of a JSON text
+    keep their spelling. Raises DecodeError if the document is not valid.
     """
     with decoding(what=place or "document"):
         check_depth(document)
@@ -167,9 +166,9 @@ def encode_document(
 
 
 def rounded_note(paths: Sequence[str]) -> str:
-    """Return what a person should know of numbers that came back rounded."""
+    """Describe numbers that came back rounded and were kept as stored."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"{paths[0]}{more}: lost digits on the way that no double holds, and stays as it was stored"
+    return f"{paths[0]}{more}: rounded to a double by another program, so the stored digits are kept"
 
 
 def _encoded_json(document: dict[str, Any], place: str, stored: bytes | None) -> Encoded:
@@ -205,7 +204,7 @@ def _family(kind: str) -> Any:
 
 
 def _open(kind: str, data: bytes, max_size: int) -> tuple[EnvelopeDocument | None, Value]:
-    """Return what the envelope says, if there is one, and the value inside."""
+    """Return the envelope's document, if there is an envelope, and the value inside."""
     if kind not in ENVELOPED:
         return None, _family(kind).decode_value(kind, data)
     header = None
@@ -219,7 +218,7 @@ def _open(kind: str, data: bytes, max_size: int) -> tuple[EnvelopeDocument | Non
 
 
 def envelope_document(envelope: Envelope | None) -> EnvelopeDocument | None:
-    """Return what an opened envelope says of itself, None where there is none."""
+    """Return the document of an opened envelope, or None if there is no envelope."""
     if envelope is None:
         return None
     return _claim(envelope.codec, envelope.stored_size, envelope.raw_size, envelope.unknown)
@@ -232,7 +231,7 @@ def _envelope_claim(header: EnvelopeHeader | None, data: bytes) -> EnvelopeDocum
 
 
 def _claim(codec: str, stored_size: int, raw_size: int, header_fields: bytes) -> EnvelopeDocument:
-    """Return an envelope, the header fields of a later release in the form that messages have them in."""
+    """Return an envelope's document; header fields that are not in the .proto become `unknown_fields`."""
     claim: EnvelopeDocument = {"codec": codec, "stored_size": stored_size, "raw_size": raw_size}
     if header_fields:
         from pulsar_meta.codecs.protobuf.to_json import unknown_fields
@@ -245,7 +244,7 @@ def _claim(codec: str, stored_size: int, raw_size: int, header_fields: bytes) ->
 def _salvaged(
     kind: str, header: EnvelopeHeader | None, data: bytes, max_size: int, error: DecodeError
 ) -> Value:
-    """Return what can be read of a message whose compressed form is damaged."""
+    """Return the readable part of a message that is damaged in its compressed form."""
     if header is None:
         return Value(None, error=error)
     body = memoryview(data)[header.body_at :]
@@ -253,13 +252,13 @@ def _salvaged(
         check_claim(header.codec, len(body), header.raw_size, max_size)
     except DecodeError:
         return Value(None, error=error)
-    good = salvage(header.codec, body, header.raw_size)
-    found: Value = _family(kind).decode_value(kind, good) if good else Value(None)
-    return Value(found.value, found.meaning, False, error)
+    intact = salvage(header.codec, body, header.raw_size)
+    value: Value = _family(kind).decode_value(kind, intact) if intact else Value(None)
+    return Value(value.value, value.meaning, False, error)
 
 
 def _failed(
-    place: ValueSource,
+    origin: ValueSource,
     kind: str | None,
     envelope: EnvelopeDocument | None,
     value: Value,
@@ -269,7 +268,7 @@ def _failed(
     if isinstance(error, DecodeError) and error.offset is not None:
         fault["offset"] = error.offset
     document: DecodedDocument = {
-        **place,
+        **origin,
         "kind": kind,
         "envelope": envelope,
         "value": value.value,
@@ -280,12 +279,12 @@ def _failed(
 
 
 def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
-    """Return a value, and what it means, without the secrets in them."""
+    """Redact secrets in a value and its meaning."""
     shown, meaning = value.value, value.meaning
     if kind in ("Text", "Bytes"):
-        found = data.decode("latin-1") if kind == "Bytes" else str(shown)
-        redacted = redact_text(found)
-        if redacted == found:
+        plain = data.decode("latin-1") if kind == "Bytes" else str(shown)
+        redacted = redact_text(plain)
+        if redacted == plain:
             return value
         return replace(value, value=REDACTED if kind == "Bytes" else {**REDACTED, "text": redacted})
     if kind in _CURSORS and isinstance(shown, dict):
@@ -300,13 +299,13 @@ def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
 
 
 def _hides(value: Value, hidden: Any) -> bool:
-    """Return whether there is a secret in the text of a JSON value, which is shown as `hidden`."""
-    from pulsar_meta.codecs.documents.plain_values import has_twice
+    """Return True if the text of a JSON value contains a secret; `hidden` is the redacted value."""
+    from pulsar_meta.codecs.documents.plain_values import has_duplicates
 
     text = value.text
     if hidden != value.value:
         return True
-    return isinstance(text, str) and redact_text(text) != text and has_twice(text)
+    return isinstance(text, str) and redact_text(text) != text and has_duplicates(text)
 
 
 def _redact_properties(members: dict[str, Any]) -> dict[str, Any]:
@@ -341,11 +340,11 @@ def _newer_bytes(envelope: dict[str, Any]) -> bytes:
 
 
 def _path(document: dict[str, Any]) -> str | None:
-    """Return the value's path in its store; for a file one that is made of its name."""
+    """Return the value's path in its store. A file's path is made from its name."""
     path, source = document.get("path"), document.get("source")
     for name in (path, source):
         if isinstance(name, str) and not _is_text(name):
-            raise DecodeError(f"path: half of a surrogate pair is no text, found {shown(name)}")
+            raise DecodeError(f"path: {shown(name)} contains half of a surrogate pair")
     if isinstance(path, str):
         return path
     return "/" + source.lstrip("/") if isinstance(source, str) and source.strip("/-") else None

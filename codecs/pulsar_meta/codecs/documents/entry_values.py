@@ -1,7 +1,7 @@
-"""Frames, bookie entries and wire commands in the JSON form, in which their bytes can be made again.
+"""Frames, bookie entries and wire commands as JSON, without loss.
 
-A checksum or digest that is right stands as "ok" and is computed anew by `encode_value`; a wrong one
-stands as it was stored, so that the same wrong bytes come out.
+A correct checksum or digest is shown as "ok", and `encode_value` computes it. A wrong one is shown as stored,
+so that encoding returns the same bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEADER_FIELDS: Final = ("ledger_id", "entry_id", "last_confirmed", "length")
 
 
 def decode_value(kind: str, data: bytes) -> Value:
-    """Return what `data` says; nothing of it where it is broken."""
+    """Decode a value of `kind`. If it is broken, the result has only an error."""
     try:
         value, meaning = _DECODERS[kind](data)
         return Value(value, meaning, encode_value(kind, value) == data)
@@ -47,7 +47,7 @@ def decode_value(kind: str, data: bytes) -> Value:
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
-    """Return the bytes of the value; DecodeError names the place that is wrong."""
+    """Encode a value of `kind`. Raises DecodeError, naming the path of an invalid member."""
     if not isinstance(value, dict):
         raise DecodeError(f"{path}: expected an object, found {shown(value)}")
     if kind == "Frame":
@@ -56,7 +56,7 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
 
 
 def fits(kind: str, data: bytes) -> bool:
-    """Return whether `data` is surely of `kind`: a checksum or digest is right, or nothing is left over."""
+    """Return True if `data` is certainly of `kind`: a checksum matches, or it parses completely."""
     try:
         if kind == "BookieEntry":
             entry = decode_bookie_entry(data)
@@ -70,7 +70,7 @@ def fits(kind: str, data: bytes) -> bool:
 
 
 class FrameMeaning(TypedDict):
-    """What a frame says about itself; times are ISO 8601."""
+    """Summary of a frame; times are ISO 8601."""
 
     frame_checksum: Verdict
     messages: int
@@ -81,7 +81,7 @@ class FrameMeaning(TypedDict):
 
 
 class FrameValue(Ordered):
-    """A frame; `checksum` is "ok" or the wrong one that is stored, `payload` base64."""
+    """A frame; `checksum` is "ok" or the wrong checksum that is stored, `payload` is base64."""
 
     broker_metadata: NotRequired[Annotated[dict[str, Any], message_shape(BrokerEntryMetadata)]]
     checksum: NotRequired[Literal["ok"] | int]
@@ -90,13 +90,13 @@ class FrameValue(Ordered):
 
 
 class FrameInside(FrameValue):
-    """The frame in a bookie's entry, and what it says about itself."""
+    """The frame in a bookie's entry, and its summary."""
 
     meaning: FrameMeaning
 
 
 class EntryMeaning(TypedDict):
-    """What the header of a bookie's entry says; `frame` is there where its data is one."""
+    """Summary of a bookie's entry; `frame` is present if its data is a frame."""
 
     position: str
     digest: Verdict
@@ -104,7 +104,7 @@ class EntryMeaning(TypedDict):
 
 
 class EntryValue(Ordered):
-    """A bookie's entry; `digest` is "ok" or the wrong one that is stored, which is base64 as `data` is."""
+    """A bookie's entry; `data` is base64, `digest` is "ok" or the wrong digest that is stored (base64)."""
 
     ledger_id: int
     entry_id: int
@@ -116,7 +116,7 @@ class EntryValue(Ordered):
 
 
 def shapes() -> dict[str, Any]:
-    """Return the types of the values, by their kinds."""
+    """Return the JSON type of each kind."""
     return {"Frame": FrameValue, "BookieEntry": EntryValue, "Command": CommandsValue}
 
 
@@ -135,7 +135,7 @@ def _frame_value(frame: Frame) -> FrameValue:
 
 
 def frame_meaning(frame: Frame) -> FrameMeaning:
-    """Return what a frame says about itself, its payload left closed."""
+    """Summarize a frame without opening its payload."""
     meaning: FrameMeaning = {
         "frame_checksum": frame.checksum,
         "messages": frame.message_count,
@@ -180,7 +180,7 @@ def _decode_bookie_entry(data: bytes) -> tuple[EntryValue, EntryMeaning]:
     try:
         frame = decode_frame(entry.data)
     except DecodeError:
-        return value, meaning  # The ledgers of cursors, schemas and compacted topics hold no frames.
+        return value, meaning  # Ledgers of cursors, schemas and compacted topics contain no frames.
     meaning["frame"] = {**_frame_value(frame), "meaning": frame_meaning(frame)}
     return value, meaning
 
@@ -201,7 +201,7 @@ def _encode_bookie_entry(value: dict[str, Any], path: str) -> bytes:
 def _only(value: dict[str, Any], path: str, *names: str) -> None:
     for name in value:
         if name not in names:
-            raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(names)}")
+            raise DecodeError(f"{path}.{name}: no such field; use {', '.join(names)}")
 
 
 def _base64(data: bytes | memoryview) -> str:

@@ -1,6 +1,6 @@
-"""Which kind of value some bytes are: as named, else by their path in the store, else by their content.
+"""Detect the kind of a value: as named by the user, or by its path in the store, or by its content.
 
-Kinds are the names that `--type` and the field `kind` of a document have.
+`--type` and a document's `kind` use the same names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, split_managed_ledger_path
 
-# The module that decodes and encodes each kind, imported when a value of it turns up.
+# The module that decodes and encodes each kind. Modules are imported on first use.
 FAMILIES: Final[dict[str, str]] = {
     "ManagedLedgerInfo": "message_values",
     "ManagedCursorInfo": "message_values",
@@ -38,14 +38,13 @@ FAMILIES: Final[dict[str, str]] = {
 KINDS: Final = tuple(FAMILIES)
 ENVELOPED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo")
 
-# What lies at a path of the store, where the path is enough. Patterns are compiled (and kept by `re`)
-# when a path is first compared with them: many a run has none.
+# Paths that determine the kind. The patterns are compiled on first use, because many commands need none.
 _PATHS: Final = (
     (r"/ledgers/cookies/[^/]+", "Cookie"),
     (r"/ledgers/available/(readonly/)?(?!readonly$)[^/]+", "BookieServiceInfo"),
     (r"/schemas/[^/]+/[^/]+/[^/]+", "SchemaLocator"),
 )
-# What Pulsar 5 keeps. Where there is nothing in it, it is a parent that the store made.
+# Records of Pulsar 5. An empty value at their paths is a parent node that the store created.
 _NEVER_EMPTY: Final = (*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter")
 COUNTER_SUFFIX: Final = "__seq_counter__"
 _ROOTS_5: Final = ("/topics/", "/txn/")
@@ -68,7 +67,7 @@ _ROOTS: Final = r"/(managed-ledgers|ledgers|schemas|loadbalance|admin)/.+"
 
 
 def kind_of_path(path: str) -> str | None:
-    """Return the kind of the value at a path of the store, None where the path is not enough."""
+    """Return the kind of values at a path in the store, or None if the path does not determine it."""
     location = split_managed_ledger_path(path)
     if location is not None:
         return _kind_at(location)
@@ -85,7 +84,7 @@ def _kind_at(place: tuple[TopicName, str | None]) -> str:
 
 
 def store_path_of_file(file: str) -> str | None:
-    """Return the path of the store that a file's name ends with, None where it names no kind of value."""
+    """Return the store path at the end of a file's name, or None if there is none of a known kind."""
     match = re.search(_ROOTS, "/" + file.removesuffix("/.value"))
     return match[0] if match and kind_of_path(match[0]) else None
 
@@ -93,15 +92,15 @@ def store_path_of_file(file: str) -> str | None:
 def kind_of(
     data: bytes, *, named: str | None = None, path: str | None = None, max_size: int = DEFAULT_MAX_SIZE
 ) -> str:
-    """Return the kind of `data`, of which at most `max_size` bytes are unpacked to find out.
+    """Return the kind of `data`; `max_size` limits decompression (bytes).
 
-    UsageError where only the content can decide and it fits several kinds, DecodeError where it
-    fits none. At a path of the store that holds no kind of ours it is JSON, text or bytes.
+    At paths that do not determine the kind, a value is JSON, text or bytes. Without a path or a name, the
+    content decides: raises UsageError if it fits several kinds, DecodeError if it fits none.
     """
     if named is not None:
         return checked_kind(named)
     if path is None:
-        return _only_one(fitting_kinds(data, max_size), "the content" if data else "being empty it")
+        return _only_one(fitting_kinds(data, max_size), "the content" if data else "an empty value")
     place = managed_place(path, data)
     if place is not None:
         return _kind_at(place)
@@ -115,19 +114,18 @@ def kind_of(
 
 
 def checked_kind(name: str) -> str:
-    """Return the kind of that name, upper or lower case; UsageError for a name that is none."""
+    """Return the kind with a name in upper or lower case. Raises UsageError if there is none."""
     by_name = {kind.lower(): kind for kind in KINDS}
     if name.lower() not in by_name:
-        raise UsageError(f"no kind {shown(name)}: there are {', '.join(KINDS)}")
+        raise UsageError(f"unknown kind {shown(name)}: choose {', '.join(KINDS)}")
     return by_name[name.lower()]
 
 
 def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
-    """Return the kinds that `data` fits to its last byte with nothing unknown in it, in a fixed order.
+    """Return the kinds that `data` fits completely and without unknown fields, in a fixed order.
 
-    Where there is none, those of which it could be a message with fields that a later release added.
-
-    DecodeError for a broken envelope, whose content could be of two kinds.
+    If there is none, return the kinds that it fits with fields that a later release may have added.
+    Raises DecodeError for a broken envelope, because it could be of two kinds.
     """
     from pulsar_meta.codecs.documents import message_values
     from pulsar_meta.codecs.metadata.ledger_metadata import HEADER
@@ -142,20 +140,20 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
         return ["Cookie"]
     if data[:1] in (b"{", b"[") and _plain_kind(data) in JSON_KINDS:
         return [_plain_kind(data)]
-    found = [kind for kind in message_values.KINDS if message_values.fits(kind, data)]
-    found += _entry_kinds(data)
+    kinds = [kind for kind in message_values.KINDS if message_values.fits(kind, data)]
+    kinds += _entry_kinds(data)
     if _is_printable(data):
-        found += [_old_text_kind(data) or "Text"]
-    # What of logs can be taken for something else is that more often.
-    found = found or _log_kinds(data)
-    return found or [kind for kind in message_values.KINDS if message_values.fits_newer(kind, data)]
+        kinds += [_old_text_kind(data) or "Text"]
+    # Log entries come last, because data that also fits another kind is more likely of that kind.
+    kinds = kinds or _log_kinds(data)
+    return kinds or [kind for kind in message_values.KINDS if message_values.fits_newer(kind, data)]
 
 
 def _only_one(kinds: list[str], what: str) -> str:
     if len(kinds) == 1:
         return kinds[0]
     if not kinds:
-        raise DecodeError(f"{what} fits no kind of value: name it with --type")
+        raise DecodeError(f"{what} fits no kind of value: specify one with --type")
     raise UsageError(f"{what} fits {', '.join(kinds[:-1])} and {kinds[-1]}: choose one with --type")
 
 
@@ -164,10 +162,10 @@ def _enveloped_kinds(data: bytes, max_size: int) -> list[str]:
 
     envelope = open_envelope(data, max_size=max_size)
     payload = envelope.payload if envelope is not None else data
-    for fit in (message_values.fits, message_values.fits_newer, message_values.parses):
-        found = [kind for kind in ENVELOPED if payload and fit(kind, payload)]
-        if found:
-            return found
+    for fits in (message_values.fits, message_values.fits_newer, message_values.parses):
+        kinds = [kind for kind in ENVELOPED if payload and fits(kind, payload)]
+        if kinds:
+            return kinds
     return list(ENVELOPED)
 
 
@@ -210,11 +208,11 @@ def _is_printable(data: bytes) -> bool:
         text = data.decode()
     except UnicodeDecodeError:
         return False
-    return all(letter.isprintable() or letter in "\t\r\n" for letter in text)
+    return all(character.isprintable() or character in "\t\r\n" for character in text)
 
 
 def _old_text_kind(data: bytes) -> str | None:
-    """Return the kind of a value in protobuf's text format, which brokers before 1.20 wrote."""
+    """Return the kind of a value in protobuf's text format (brokers before 1.20), or None."""
     from pulsar_meta.codecs.documents import message_values
     from pulsar_meta.codecs.protobuf.text_format import looks_like_text, parse_text
 

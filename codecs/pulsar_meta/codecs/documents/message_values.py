@@ -1,4 +1,4 @@
-"""Values that are one binary protobuf message: managed ledgers, cursors, schemas, bookie services."""
+"""Values that are a binary protobuf message: managed ledgers, cursors, schemas, bookie services."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.envelope import foreign_position_form
 from pulsar_meta.codecs.protobuf.to_json import encoder_of, has_unknown_fields
 
-# Kind → module and name of its message, module and name of what it means.
+# Module and class of each kind's message. Names only, because imports are slow.
 _PROTO: Final = "pulsar_meta.proto."
 _MANAGED: Final = "pulsar_meta.codecs.metadata.managed_meaning"
 _MESSAGES: Final[dict[str, tuple[str, str]]] = {
@@ -36,19 +36,19 @@ KINDS: Final = tuple(_MESSAGES)
 
 @cache
 def message_type(kind: str) -> type[Message]:
-    """Return the generated class of the message that a value of `kind` is."""
+    """Return the generated message class of `kind`."""
     module, name = _MESSAGES[kind]
-    found: type[Message] = getattr(import_module(_PROTO + module), name)
-    return found
+    message: type[Message] = getattr(import_module(_PROTO + module), name)
+    return message
 
 
 def shapes() -> dict[str, Any]:
-    """Return the types of the values, by their kinds."""
+    """Return the JSON type of each kind."""
     return {kind: value_shape(kind, message_type(kind)) for kind in KINDS}
 
 
 def parses(kind: str, data: bytes) -> bool:
-    """Return whether `data` is a message of `kind` with its required fields; others may be in it."""
+    """Return True if `data` parses as `kind` with its required fields, and possibly with unknown ones."""
     try:
         return message_type(kind).FromString(data).IsInitialized()
     except ProtobufError:
@@ -56,18 +56,18 @@ def parses(kind: str, data: bytes) -> bool:
 
 
 def fits(kind: str, data: bytes) -> bool:
-    """Return whether `data` is a message of `kind` to the last byte, with nothing in it that is unknown."""
+    """Return True if `data` is exactly a message of `kind` without unknown fields."""
     try:
         message = message_type(kind).FromString(data)
         message.DiscardUnknownFields()
-        # Where a required field is missing this fails.
+        # Raises EncodeError if a required field is missing.
         return message.SerializeToString() == data
     except (ProtobufError, EncodeError):
         return False
 
 
 def fits_newer(kind: str, data: bytes) -> bool:
-    """Return whether `data` can be a `kind` of a later release: what is unknown has new numbers."""
+    """Return True if `data` can be a `kind` of a later release: its unknown fields have new numbers."""
     if not parses(kind, data):
         return False
     message = message_type(kind).FromString(data)
@@ -75,7 +75,7 @@ def fits_newer(kind: str, data: bytes) -> bool:
 
 
 def _has_only_new_fields(message: Message) -> bool:
-    # A known number among the unknown fields has another wire type than its schema says.
+    # A known number among the unknown fields means that its wire type is not that of the .proto.
     unknown = (field.field_number for field in UnknownFieldSet(message))  # type: ignore[attr-defined]
     if any(number in message.DESCRIPTOR.fields_by_number for number in unknown):
         return False
@@ -88,7 +88,7 @@ def _has_only_new_fields(message: Message) -> bool:
 
 
 def decode_value(kind: str, data: bytes) -> Value:
-    """Return the message in `data`, as far as it can be read."""
+    """Decode a message of `kind`. If it is broken, the result has an error and the fields before it."""
     foreign = foreign_position_form(data) if kind == "PositionInfo" else None
     if foreign:
         return Value(None, error=DecodeError(foreign, offset=0))
@@ -103,25 +103,22 @@ def decode_value(kind: str, data: bytes) -> Value:
     value = encoder_of(message.DESCRIPTOR, careful=careful)(message)
     same = error is None and message.SerializePartialToString() == data
     if same and careful:
-        # Protobuf hands on the very bytes of unknown fields; JSON only their numbers and values.
+        # Protobuf preserves the exact bytes of unknown fields, but JSON only their numbers and values.
         same = encode_value(kind, value) == data
     if error is not None:
-        return Value(value or None, meaning_of(kind, _whole_parts(message), whole=False), False, error)
+        return Value(value or None, meaning_of(kind, _complete_parts(message), whole=False), False, error)
     return Value(value, meaning_of(kind, message), same)
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
-    """Return the bytes of the message that `value` describes; DecodeError names the place that is wrong."""
+    """Encode a value of `kind`. Raises DecodeError, naming the path of an invalid member."""
     from pulsar_meta.codecs.protobuf.from_json import json_to_message
 
     return json_to_message(message_type(kind), value, path).SerializeToString()
 
 
 def meaning_of(kind: str, message: Message, *, whole: bool = True) -> dict[str, Any]:
-    """Return what a message means, nothing for kinds that say it all themselves.
-
-    `whole` is false where only a part of it could be read.
-    """
+    """Summarize a message, if its kind has a summary. `whole` is False if only a part could be read."""
     if kind not in _MEANINGS:
         return {}
     meaning: dict[str, Any] = _meaning(kind)(message, whole=whole)
@@ -138,7 +135,7 @@ def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError 
     from pulsar_meta.codecs.protobuf.text_format import looks_like_text, parse_text
 
     if looks_like_text(message_type(kind), data):
-        # What brokers before 1.20 wrote; none of today's reads it.
+        # Brokers before 1.20 wrote text format; current brokers don't read it.
         try:
             return parse_text(message_type(kind), data.decode()), None
         except DecodeError as error:
@@ -146,8 +143,8 @@ def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError 
     return parse_partly(message_type(kind), data)
 
 
-def _whole_parts(message: Message) -> Message:
-    """Return a copy without the messages inside it that lack something they must have."""
+def _complete_parts(message: Message) -> Message:
+    """Return a copy without inner messages that lack required fields."""
     copy = type(message)()
     copy.CopyFrom(message)
     for field, value in message.ListFields():
@@ -155,7 +152,7 @@ def _whole_parts(message: Message) -> Message:
             continue
         copy.ClearField(field.name)
         if field.is_repeated:
-            getattr(copy, field.name).extend(one for one in value if one.IsInitialized())
+            getattr(copy, field.name).extend(inner for inner in value if inner.IsInitialized())
         elif value.IsInitialized():
             getattr(copy, field.name).CopyFrom(value)
     return copy

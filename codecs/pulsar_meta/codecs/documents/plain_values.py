@@ -1,4 +1,4 @@
-"""Values without a schema of ours: JSON that is passed through, text, counters, and bytes as base64."""
+"""Values without a .proto: JSON, text, counters, and other bytes (as base64)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER: Final = struct.Struct(">q")
 
 
 def decode_value(kind: str, data: bytes) -> Value:
-    """Return what `data` says; nothing of it where it is broken."""
+    """Decode a value of `kind`. If it is broken, the result has only an error."""
     try:
         if kind in JSON_KINDS:
             return _decode_json(kind, data)
@@ -31,7 +31,7 @@ def decode_value(kind: str, data: bytes) -> Value:
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
-    """Return the bytes of the value; DecodeError names the place that is wrong."""
+    """Encode a value of `kind`. Raises DecodeError, naming the path of an invalid member."""
     if kind in JSON_KINDS:
         return encode_json(value, path, None)[0]
     if kind == "Counter":
@@ -43,13 +43,13 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
 
 
 def shapes() -> dict[str, Any]:
-    """Return the types of the values, by their kinds; what brokers write as JSON is as they wrote it."""
-    written = {kind: dict[str, object] for kind in JSON_KINDS if kind != "Json"}
-    return {**written, "Counter": int | list[int], "Text": str | Redacted, "Bytes": str | Redacted}
+    """Return the JSON type of each kind. JSON records of brokers can be any object."""
+    records = {kind: dict[str, object] for kind in JSON_KINDS if kind != "Json"}
+    return {**records, "Counter": int | list[int], "Text": str | Redacted, "Bytes": str | Redacted}
 
 
 def broker_kind(value: Any) -> str | None:
-    """Return which of the two records of a broker a JSON object is, None where it is neither."""
+    """Return the kind of a broker's record, or None if the JSON value is not a broker's record."""
     if not isinstance(value, dict) or not {"pulsarServiceUrl", "webServiceUrl"} & value.keys():
         return None
     if value.get("loadReportType") == "LocalBrokerData" or "brokerVersionString" in value:
@@ -59,27 +59,27 @@ def broker_kind(value: Any) -> str | None:
 
 def _decode_json(kind: str, data: bytes) -> Value:
     text = _decode_text(data)
-    # Its document has it two levels further in, and may stand in a list.
+    # The document nests the value up to four levels deeper.
     value = read_json(text.removeprefix("\ufeff"), deepest=MAX_DEPTH - 4, literal=True)
     if kind != "Json" and not isinstance(value, dict):
-        # What it is instead is not shown: it may be a secret.
+        # The error does not show the value, because it may be a secret.
         raise DecodeError(f"not a {kind}: expected a JSON object", offset=0)
     meaning: Mapping[str, Any] = _broker_meaning(value) if kind in BROKER_KINDS else {}
     return Value(safe(value), meaning, text=None if _is_usual(value, text) else text)
 
 
 def _is_usual(value: Any, text: str) -> bool:
-    """Return whether any program that reads and writes JSON gives the same text again, and so do we."""
+    """Return True if common JSON programs, and this one, would write `value` exactly as `text`."""
     try:
         plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return plain == text == java_json(value) and safe(value) == value
     except (TypeError, ValueError):
-        # A number that no double holds, or one of too many digits.
+        # A number is too large for a double or has too many digits.
         return False
 
 
 class BrokerMeaning(TypedDict):
-    """What the registration of a broker says of it."""
+    """Summary of a broker's registration."""
 
     version: Any
     started: NotRequired[str | None]
@@ -97,9 +97,9 @@ def _broker_meaning(broker: dict[str, Any]) -> BrokerMeaning:
 
 
 def _decode_counter(data: bytes) -> int | list[int]:
-    """Return the numbers that a store gave last: one, or one for each part of its keys' names."""
+    """Decode a counter: the last number, or several numbers if its records' keys have several parts."""
     if not data or len(data) % 8:
-        raise DecodeError(f"expected the 8 bytes of a number, or of several, found {len(data)}", offset=0)
+        raise DecodeError(f"expected a multiple of 8 bytes, found {len(data)}", offset=0)
     numbers = [int(number) for (number,) in _NUMBER.iter_unpack(data)]
     return numbers[0] if len(numbers) == 1 else numbers
 
@@ -121,14 +121,14 @@ def _encode_text(text: str, path: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise DecodeError(f"{path}: half of a surrogate pair is no text") from error
+        raise DecodeError(f"{path}: contains half of a surrogate pair") from error
 
 
 def encode_json(value: Any, path: str, text: str | None) -> tuple[bytes, tuple[str, ...]]:
-    """Return (the bytes of a JSON value, the paths of numbers in it that came back rounded and were kept).
+    """Encode a JSON value; `text` is its stored text, of which unchanged parts keep their spelling.
 
-    `text` is JSON that it was, of which everything stays that is not changed. DecodeError names the place
-    that is wrong, or where it is not clear what is meant.
+    Returns (bytes, paths of numbers that came back rounded and were kept as stored). Raises DecodeError,
+    naming the path, if a member is invalid or a change is ambiguous.
     """
     refuse_redacted(value, path)
     try:
@@ -141,28 +141,28 @@ def encode_json(value: Any, path: str, text: str | None) -> tuple[bytes, tuple[s
 
 
 def checked_text(text: str) -> str:
-    """Return a text that is JSON; DecodeError for any other."""
+    """Return `text`. Raises DecodeError if it is not JSON."""
     read_json(text.removeprefix("\ufeff"), literal=True)
     return text
 
 
 def json_text(data: bytes) -> str | None:
-    """Return the text of stored bytes that are JSON, None where they are not."""
+    """Return stored bytes as text, or None if they are not JSON."""
     try:
         return checked_text(_decode_text(data))
     except DecodeError:
         return None
 
 
-def has_twice(text: str) -> bool:
-    """Return whether a member is there twice in an object of a JSON text: the first is not shown."""
-    twice = []
+def has_duplicates(text: str) -> bool:
+    """Return True if an object in a JSON text has duplicate members, of which only the last is shown."""
+    duplicates = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
         if len(dict(pairs)) < len(pairs):
-            twice.append(True)
+            duplicates.append(True)
 
     json.JSONDecoder(object_pairs_hook=note, parse_int=str, parse_float=str).decode(
         text.removeprefix("\ufeff")
     )
-    return bool(twice)
+    return bool(duplicates)

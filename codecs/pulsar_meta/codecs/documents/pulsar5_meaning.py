@@ -1,6 +1,6 @@
-"""What the records mean that Pulsar 5 keeps of scalable topics (/topics) and of transactions (/txn).
+"""The `meaning` of Pulsar 5's records of scalable topics (/topics) and transactions (/txn).
 
-Half of it is in their paths. Nothing is raised: what a record lacks, its meaning lacks too.
+A part of the meaning is in the paths. Members that a record lacks are missing from its meaning, too.
 
 Sources: PIP-460, PIP-473; apache/pulsar ScalableTopicResources, SegmentInfo, SegmentLoadStats, TxnPaths,
 TxnHeader, TxnOp, TxnEvent, AbortedTxnRecord, SegmentWatermark, TcLeader, TcSequence (5.0.0-M1), and
@@ -27,7 +27,7 @@ _numbered_re = re.compile(r"(.+)-(\d+)")
 
 
 class SegmentMeaning(TypedDict):
-    """A segment of a scalable topic; `hashes` are the first and the last in hex, times ISO 8601."""
+    """A segment of a scalable topic; `hashes` are the first and the last hash in hex, times are ISO 8601."""
 
     segment_id: int
     topic: str
@@ -40,7 +40,7 @@ class SegmentMeaning(TypedDict):
 
 
 class Pulsar5Meaning(TypedDict, total=False):
-    """What a record below /topics or /txn means; what does not apply to it is absent."""
+    """Summary of a record below /topics or /txn, with only the members that apply to it."""
 
     scalable_topic: str
     active_segments: int
@@ -72,22 +72,25 @@ class Pulsar5Meaning(TypedDict, total=False):
 
 
 class CounterMeaning(TypedDict, total=False):
-    """What a counter counts, and the number, or numbers, that were given last."""
+    """The records that a counter numbers, and the last number or numbers that it assigned."""
 
     counts: str
     last_number: int | list[int]
 
 
 def pulsar5_meaning(kind: str, value: Any, path: str | None) -> Pulsar5Meaning:
-    """Return what a record of `kind` means; of one without a path what its value says."""
+    """Summarize a record of `kind`. Without a path, the summary is based on the value alone."""
     parts = [] if path is None else path.split("/")[2:]
     meaning = _MEANINGS[kind](value, parts) if kind in _MEANINGS else {}
-    said = {name: one for name, one in meaning.items() if one is not None}
-    return cast("Pulsar5Meaning", said)
+    return cast("Pulsar5Meaning", _present(meaning))
+
+
+def _present(members: Document) -> Document:
+    return {name: member for name, member in members.items() if member is not None}
 
 
 def counter_meaning(value: Any, path: str | None) -> CounterMeaning:
-    """Return what the counter of numbered records counts: `value` is the last number that was given."""
+    """Summarize the counter of numbered records; `value` is the last number that it assigned."""
     if path is None:
         return {}
     parent, _, name = path.removesuffix(COUNTER_SUFFIX).rpartition("/")
@@ -149,9 +152,9 @@ def _coordinator(value: Document, parts: list[str]) -> Document:
 
 
 def _sequence(value: Document, parts: list[str]) -> Document:
-    coordinator, following = _number(_part(parts, 1)), value.get("next")
-    named = None if coordinator is None or type(following) is not int else f"({coordinator},{following})"
-    return {"coordinator": coordinator, "next_transaction": named}
+    coordinator, number = _number(_part(parts, 1)), value.get("next")
+    transaction = None if coordinator is None or type(number) is not int else f"({coordinator},{number})"
+    return {"coordinator": coordinator, "next_transaction": transaction}
 
 
 def _topic(value: Document, parts: list[str]) -> Document:
@@ -173,7 +176,7 @@ def _topic(value: Document, parts: list[str]) -> Document:
 
 
 def _segment(segment: Segment) -> Document:
-    found = {
+    members = {
         "segment_id": segment.segment_id,
         "topic": str(segment.topic),
         "hashes": f"{segment.start:04x}-{segment.end:04x}",
@@ -183,19 +186,19 @@ def _segment(segment: Segment) -> Document:
         "created": None if segment.created_at is None else iso_time(segment.created_at),
         "sealed": None if segment.sealed_at is None else iso_time(segment.sealed_at),
     }
-    return {name: one for name, one in found.items() if one is not None}
+    return _present(members)
 
 
 def _below_topic(value: Document, parts: list[str]) -> Document:
-    """Return of which topic's segment, subscription or consumer a record is."""
-    named = {"scalable_topic": _topic_name(parts)}
+    """Name the topic's segment, subscription or consumer that a record describes."""
+    topic = {"scalable_topic": _topic_name(parts)}
     match parts[3:]:
         case ["segments", number, "load"]:
-            return {**named, "segment_id": _number(number)}
+            return {**topic, "segment_id": _number(number)}
         case ["subscriptions", subscription]:
-            return {**named, "subscription": _decoded(subscription), "type": value.get("type")}
+            return {**topic, "subscription": _decoded(subscription), "type": value.get("type")}
         case ["subscriptions", subscription, "consumers", consumer]:
-            return {**named, "subscription": _decoded(subscription), "consumer": _decoded(consumer)}
+            return {**topic, "subscription": _decoded(subscription), "consumer": _decoded(consumer)}
     return {}
 
 
@@ -230,7 +233,7 @@ def _decoded(name: str) -> str:
 
 
 def _named(key: Any) -> Document:
-    """Return the transaction of a key `MOST_LEAST` as Pulsar prints it, and its coordinator."""
+    """Name the transaction of a key `MOST_LEAST` like Pulsar, and its coordinator."""
     match = _transaction_re.fullmatch(key) if isinstance(key, str) else None
     if match is None:
         return {}
@@ -238,7 +241,7 @@ def _named(key: Any) -> Document:
 
 
 def _numbered(name: str | None) -> tuple[str | None, int | None]:
-    """Return what stands before the number that the store gave a record, and that."""
+    """Split the name of a numbered record into (prefix, number); the number is None if there is none."""
     match = _numbered_re.fullmatch(name or "")
     return (name, None) if match is None else (match[1], int(match[2]))
 
@@ -248,12 +251,12 @@ def _number(text: str | None) -> int | None:
 
 
 def _position(value: Document, ledger: str, entry: str) -> str | None:
-    place = value.get(ledger), value.get(entry)
-    return f"{place[0]}:{place[1]}" if all(type(one) in (int, str) for one in place) else None
+    ids = value.get(ledger), value.get(entry)
+    return f"{ids[0]}:{ids[1]}" if all(type(number) in (int, str) for number in ids) else None
 
 
 def _milliseconds(seconds: Any) -> int | None:
-    """Return the milliseconds in seconds with nine decimals, which Jackson writes of Java's times."""
+    """Convert seconds with nine decimals (Jackson's format of Java's times) to milliseconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float, Number)):
         return None
     exact = Decimal(seconds.text if isinstance(seconds, Number) else repr(seconds))

@@ -1,7 +1,8 @@
-"""Entries of transactions' logs and snapshots of transaction buffers, in the JSON form.
+"""Entries of transaction logs and snapshots of transaction buffers as JSON.
 
-An entry of a log is `{"batched", "records"}`, each record in the shape of its .proto; a snapshot has the
-fields of Pulsar's class. A batch and an entry frame begin alike, so that --type says what it is.
+A log entry is `{"batched", "records"}`, and each record has the fields of its .proto. A snapshot has the
+fields of Pulsar's class. Batches and entry frames begin with the same bytes, so only --type can distinguish
+them.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ _SNAPSHOTS: Final[dict[str, SnapshotKind]] = {
 
 
 class LogMeaning(TypedDict, total=False):
-    """The transactions that an entry of a log is about, as `most:least`."""
+    """The transactions of a log entry, as `most:least`."""
 
     transactions: list[str]
 
 
 def shapes() -> dict[str, Any]:
-    """Return the types of the values, by their kinds."""
+    """Return the JSON type of each kind."""
     logs = {kind: _entry_shape(kind, record) for kind, (_, record) in _LOGS.items()}
-    return {**logs, **{kind: _snapshot_shape(kind, SHAPES[one]) for kind, one in _SNAPSHOTS.items()}}
+    return {**logs, **{kind: _snapshot_shape(kind, SHAPES[name]) for kind, name in _SNAPSHOTS.items()}}
 
 
 def _entry_shape(kind: str, record: type[Message]) -> Members:
     members = {"batched": bool, "records": many(message_shape(record)), ORDER_KEPT: bool}
-    return Members(kind, "An entry of a log; each record in the shape of its .proto.", lambda: members)
+    return Members(kind, "A log entry; each record has the fields of its .proto.", lambda: members)
 
 
 def _snapshot_shape(kind: str, snapshot: Members) -> Members:
@@ -60,22 +61,25 @@ def _snapshot_shape(kind: str, snapshot: Members) -> Members:
 
 
 def decode_value(kind: str, data: bytes) -> Value:
-    """Return what `data` says; nothing of it where it is broken."""
+    """Decode a value of `kind`. If it is broken, the result has only an error."""
     try:
         if kind in _SNAPSHOTS:
-            found = safe(decode_snapshot(_SNAPSHOTS[kind], data))
+            value = safe(decode_snapshot(_SNAPSHOTS[kind], data))
             meaning: LogMeaning = {}
         else:
             entry = decode_log_entry(_LOGS[kind][0], data)
-            found = {"batched": entry.batched, "records": [message_to_json(one) for one in entry.records]}
-            meaning = {"transactions": list(dict.fromkeys(str(txn_of(one)) for one in entry.records))}
-        return Value(found, meaning, encode_value(kind, found) == data)
+            value = {
+                "batched": entry.batched,
+                "records": [message_to_json(record) for record in entry.records],
+            }
+            meaning = {"transactions": list(dict.fromkeys(str(txn_of(record)) for record in entry.records))}
+        return Value(value, meaning, encode_value(kind, value) == data)
     except DecodeError as error:
         return Value(None, error=error)
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
-    """Return the bytes of the value; DecodeError names the place that is wrong."""
+    """Encode a value of `kind`. Raises DecodeError, naming the path of an invalid member."""
     if kind in _SNAPSHOTS:
         return encode_snapshot(_SNAPSHOTS[kind], value, path)
     if not isinstance(value, dict) or value.keys() - {"batched", "records"}:
@@ -84,15 +88,15 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     if not isinstance(batched, bool):
         raise DecodeError(f"{path}.batched: expected true or false, found {shown(batched)}")
     if not isinstance(records, list) or not (batched or len(records) == 1):
-        raise DecodeError(f"{path}.records: expected a list, of one record where they are not batched")
-    log, record = _LOGS[kind]
-    made: list[Any] = [
-        json_to_message(record, one, f"{path}.records[{at}]") for at, one in enumerate(records)
+        raise DecodeError(f"{path}.records: expected a list, with exactly one record if `batched` is false")
+    log, message = _LOGS[kind]
+    messages: list[Any] = [
+        json_to_message(message, record, f"{path}.records[{at}]") for at, record in enumerate(records)
     ]
-    return encode_log_entry(LogEntry(log, batched, made))
+    return encode_log_entry(LogEntry(log, batched, messages))
 
 
 def fitting(data: bytes) -> list[str]:
-    """Return the kinds of entries of logs that `data` can be, nothing left over and nothing unknown in it."""
+    """Return the kinds of log entries that `data` fits completely and without unknown fields."""
     readings = {reading.kind for reading in possible_readings(data)}
     return [kind for kind, (log, _) in _LOGS.items() if log in readings]

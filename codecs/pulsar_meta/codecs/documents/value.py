@@ -1,4 +1,4 @@
-"""What decoding the bytes of a value gives, whatever its kind."""
+"""The result of decoding a value, and the kinds of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulsar_meta.codecs.shapes import Members
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-# Kinds that are kept as JSON: those of Pulsar 5 by what lies below /topics (PIP-460) and /txn (PIP-473).
+# Kinds that are stored as JSON. The kinds below /topics (PIP-460) and /txn (PIP-473) are from Pulsar 5.
 BROKER_KINDS: Final = ("BrokerLookupData", "LocalBrokerData")
 SCALABLE_KINDS: Final = ("ScalableTopic", "ScalableSubscription", "ScalableConsumer", "SegmentLoad")
 TRANSACTION_KINDS: Final = (
@@ -25,7 +25,7 @@ TRANSACTION_KINDS: Final = (
     "TransactionCoordinator",
     "TransactionSequence",
 )
-# Entries of transactions' logs, and the payloads of messages with snapshots of transaction buffers.
+# Entries of transaction logs, and payloads of messages with snapshots of transaction buffers.
 LOG_ENTRY_KINDS: Final = (
     "TransactionLogEntry",
     "PendingAckLogEntry",
@@ -39,13 +39,13 @@ ORDER_KEPT: Final = "order_kept"
 
 
 class Ordered(TypedDict, total=False):
-    """A value that is an object; `order_kept` is false where its fields stood in another order or form."""
+    """A value that is an object; `order_kept` is false if its fields were stored in another order or form."""
 
     order_kept: bool
 
 
 def value_shape(kind: str, message: type[Message], more: Mapping[str, Any] | None = None) -> Members:
-    """Return the type of the values of `kind`: a message, and `more` members."""
+    """Return the JSON type of a kind whose values are messages with `more` members."""
     from pulsar_meta.codecs.protobuf.from_json import message_shape
 
     return message_shape(message, {ORDER_KEPT: bool, **(more or {})}, name=kind)
@@ -53,11 +53,11 @@ def value_shape(kind: str, message: type[Message], more: Mapping[str, Any] | Non
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value in the JSON form of the commands.
+    """A decoded value in JSON form.
 
-    `same_bytes`: encoding `value` gives the bytes it came from. `error`: why `value` is only what could
-    be read before a fault (None where it is whole). `text`: the stored text of a JSON value, where
-    other programs would write what `value` says otherwise; or what stands for it where a secret is in it.
+    `same_bytes`: encoding `value` returns the stored bytes. `error`: the fault before which `value` could be
+    read, None if it is complete. `text`: the stored text of a JSON value, if other programs would change its
+    spelling, or a placeholder if the text contains a secret.
     """
 
     value: Any

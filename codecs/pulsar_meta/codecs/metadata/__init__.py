@@ -1,1 +1,1 @@
-"""What brokers and bookies keep in the metadata store: managed ledgers, cursors, ledger metadata, cookies."""
+"""Records of the metadata store: managed ledgers, cursors, ledger metadata, cookies and scalable topics."""

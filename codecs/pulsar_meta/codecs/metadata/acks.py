@@ -1,10 +1,10 @@
-"""What a cursor's acknowledgements mean: entries by ledger, and batch indexes inside entries.
+"""Decode a cursor's acknowledgements: entries by ledger, and batch indexes inside entries.
 
-- A MessageRange is exclusive at its lower and inclusive at its upper end; where its ends lie in two
-  ledgers (old records), what it covers depends on the sizes of the ledgers.
-- In a LongListMap a set bit is an acknowledged entry; in `deleteSet` a set bit is a batch index that is
-  still to be acknowledged.
-- Where a PositionInfo has both forms, brokers read the ranges and ignore the bit maps.
+- A MessageRange excludes its lower end and includes its upper end. If the ends are in two ledgers (old
+  records), the entries that it covers depend on the sizes of the ledgers.
+- In a LongListMap, a set bit is an acknowledged entry. In `deleteSet`, a set bit is a batch index that is not
+  acknowledged yet.
+- If a PositionInfo has both forms, brokers read the ranges and ignore the bit maps.
 
 Source: apache/pulsar ManagedCursorImpl.java (recoverIndividualDeletedMessages, recoverBatchDeletedIndexes).
 """
@@ -24,17 +24,18 @@ from pulsar_meta.proto.MLDataFormats_pb2 import (
     PositionInfo,
 )
 
-# Ranges, bit sets ("long arrays") as releases write them since apache/pulsar#9292, or nothing.
+# Ranges, bit sets ("long arrays", since apache/pulsar#9292), or no acknowledgements.
 AckForm = Literal["ranges", "bitset", "none"]
 _WORD = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What is acknowledged individually, after the mark-delete position.
+    """Individual acknowledgements after the mark-delete position.
 
-    `entries` maps a ledger to its acknowledged entries as (first, last), both inclusive, in the order of
-    the record. `spanning` are ranges over several ledgers as ((ledger, entry) exclusive, (ledger, entry)).
+    `entries` maps a ledger to its acknowledged entries as (first, last), both inclusive, in the order of the
+    record. `spanning` has ranges over several ledgers, each as two (ledger, entry): the first is excluded,
+    the second included.
     """
 
     entries: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -42,29 +43,29 @@ class Acks:
 
     @property
     def range_count(self) -> int:
-        """How many ranges there are."""
+        """The number of ranges."""
         return sum(map(len, self.entries.values())) + len(self.spanning)
 
     @property
     def entry_count(self) -> int:
-        """How many entries are acknowledged, those of ranges over several ledgers not counted."""
+        """The number of acknowledged entries, without ranges over several ledgers."""
         return sum([last - first + 1 for ranges in self.entries.values() for first, last in ranges])
 
 
 def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
-    """Return the acknowledged entries that a broker would read from a cursor's state."""
+    """Return the acknowledgements that a broker would read from a cursor's state."""
     if len(state.individualDeletedMessages) or isinstance(state, ManagedCursorInfo):
         return acks_of_ranges(state.individualDeletedMessages)
     return acks_of_bit_maps(state.individualDeletedMessageRanges)
 
 
 def has_acks(state: ManagedCursorInfo | PositionInfo) -> bool:
-    """Return whether a cursor's state has single acknowledgements in any form."""
+    """Return True if a cursor's state has individual acknowledgements in any form."""
     return bool(len(state.individualDeletedMessages)) or ack_form(state) != "none"
 
 
 def ack_form(state: ManagedCursorInfo | PositionInfo) -> AckForm:
-    """Return how the single acknowledgements are written down that a broker would read."""
+    """Return the form of the individual acknowledgements that a broker would read."""
     if len(state.individualDeletedMessages):
         return "ranges"
     by_bits = isinstance(state, PositionInfo) and len(state.individualDeletedMessageRanges)
@@ -72,12 +73,12 @@ def ack_form(state: ManagedCursorInfo | PositionInfo) -> AckForm:
 
 
 def acks_of_ranges(ranges: Iterable[MessageRange]) -> Acks:
-    """Return what a list of ranges covers; empty ones cover nothing."""
+    """Return the acknowledgements in a list of ranges."""
     return acks_of_ends(range_ends(ranges))
 
 
 def range_ends(ranges: Iterable[MessageRange]) -> list[int]:
-    """Return four numbers for each range: ledger and entry of its lower end, then of its upper end."""
+    """Return four numbers per range: ledger and entry of its lower end, then of its upper end."""
     ends: list[int] = []
     for item in ranges:
         lower, upper = item.lowerEndpoint, item.upperEndpoint
@@ -86,10 +87,10 @@ def range_ends(ranges: Iterable[MessageRange]) -> list[int]:
 
 
 def acks_of_ends(ends: Sequence[int]) -> Acks:
-    """Return what ranges cover, by the numbers of `range_ends`."""
+    """Return the acknowledgements in ranges, given as numbers by `range_ends`. Empty ranges are ignored."""
     lower, before, upper, last = ends[0::4], ends[1::4], ends[2::4], ends[3::4]
     if lower == upper and len(set(lower)) == 1 and all(map(lt, before, last)):
-        # As almost all are.
+        # A shortcut for the usual case: all ranges in one ledger, none of them empty.
         return Acks({lower[0]: [(entry + 1, end) for entry, end in zip(before, last, strict=True)]})
     acks = Acks()
     for first_ledger, entry, ledger, end in zip(lower, before, upper, last, strict=True):
@@ -101,7 +102,7 @@ def acks_of_ends(ends: Sequence[int]) -> Acks:
 
 
 def acks_of_bit_maps(maps: Iterable[LongListMap]) -> Acks:
-    """Return the runs of set bits; bit b of word w is entry 64·w+b."""
+    """Return the acknowledgements in bit maps; bit b of word w is entry 64·w+b."""
     acks = Acks()
     for item in maps:
         runs = list(set_runs(item.values))
@@ -111,14 +112,14 @@ def acks_of_bit_maps(maps: Iterable[LongListMap]) -> Acks:
 
 
 def unacked_indexes(batch: BatchedEntryDeletionIndexInfo) -> list[tuple[int, int]]:
-    """Return the runs of batch indexes that are still to be acknowledged, both ends inclusive."""
+    """Return the runs of batch indexes that are not acknowledged, both ends inclusive."""
     return list(set_runs(batch.deleteSet))
 
 
 def acked_indexes(unacked: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the runs of acknowledged batch indexes before the last unacknowledged one.
 
-    Those after it are acknowledged too, but the size of the batch is not in the record.
+    All later indexes are acknowledged, too, but the record does not have the size of the batch.
     """
     ends = [-1, *(last for _, last in unacked)]
     return [

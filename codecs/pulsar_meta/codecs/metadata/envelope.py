@@ -1,13 +1,13 @@
-"""The records of managed ledgers and cursors: the compression envelope, and the messages in it.
+"""Records of managed ledgers and cursors: the compression envelope and the messages inside.
 
     0    2  magic 0x4778, big-endian
     2    4  size M of the header message, signed, big-endian
-    6    M  ManagedLedgerInfoMetadata or ManagedCursorInfoMetadata (the same shape): codec, raw size
+    6    M  ManagedLedgerInfoMetadata or ManagedCursorInfoMetadata (same fields): codec, raw size
     6+M  …  the compressed message, to the end of the value
 
-A protobuf value cannot begin with 0x47 (a tag of wire type 7), so the magic is unambiguous. Cursor ledgers
-hold
-PositionInfo messages without an envelope.
+A protobuf message can't begin with 0x47 (a tag of wire type 7), so the magic is unambiguous. Cursor ledgers
+contain PositionInfo messages without an envelope.
+
 Sources: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java, MetadataCompressionConfig.java,
 ManagedCursorImpl.java; PIP-146, PIP-270, PIP-381.
 """
@@ -33,9 +33,9 @@ _MAX_RAW_SIZE: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeHeader:
-    """What the envelope says of itself: the codec's name, the claimed raw size, where the body begins.
+    """An envelope's header: the codec's name, the claimed raw size in bytes, and the offset of the body.
 
-    `unknown` are the bytes of header fields that this program does not know.
+    `unknown` has the bytes of header fields that are not in the .proto.
     """
 
     codec: str
@@ -46,9 +46,9 @@ class EnvelopeHeader:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An opened envelope: the codec's name, the size of the whole value and of the message, the message.
+    """An opened envelope: the codec's name, the sizes of the value and of the message in bytes, the message.
 
-    `unknown` are the bytes of header fields that this program does not know.
+    `unknown` has the bytes of header fields that are not in the .proto.
     """
 
     codec: str
@@ -59,14 +59,14 @@ class Envelope:
 
 
 def is_enveloped(data: bytes) -> bool:
-    """Return whether a value begins with the envelope's magic."""
+    """Return True if a value begins with the envelope's magic."""
     return data[:2] == MAGIC
 
 
 def open_envelope(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> Envelope | None:
-    """Return the opened envelope, or None where the value has none and is the message itself.
+    """Open the envelope of a value; None if the value has no envelope.
 
-    DecodeError where the header or the compressed message is broken or claims more than `max_size` bytes.
+    Raises DecodeError if the header or the compressed message is broken or claims more than `max_size` bytes.
     """
     if not is_enveloped(data):
         return None
@@ -78,18 +78,18 @@ def open_envelope(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> Envelope 
 
 
 def read_header(data: bytes) -> EnvelopeHeader:
-    """Return what an enveloped value says of itself, or raise DecodeError."""
+    """Decode the header of a value with an envelope. Raises DecodeError if it is broken."""
     if len(data) < _HEADER_AT:
         raise DecodeError(
-            f"envelope: {len(data)} bytes, its header alone needs {_HEADER_AT}", offset=len(data)
+            f"envelope: found {len(data)} bytes, expected at least {_HEADER_AT}", offset=len(data)
         )
     size = int.from_bytes(data[2:_HEADER_AT], "big", signed=True)
     body_at = _HEADER_AT + size
     if size < 0 or body_at > len(data):
         raise DecodeError(
-            f"envelope: header message of {size} bytes, {len(data) - _HEADER_AT} follow", offset=2
+            f"envelope: its header claims {size} bytes, {len(data) - _HEADER_AT} are left", offset=2
         )
-    # Imported here: most values have no envelope, and protobuf is a third of a command's start-up.
+    # Imported late, because most values have no envelope, and protobuf is a third of a command's start-up.
     from pulsar_meta.codecs.protobuf.parse import parse_part
     from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
@@ -104,14 +104,15 @@ def read_header(data: bytes) -> EnvelopeHeader:
 
 
 def wrap_envelope(payload: bytes, codec: str, *, unknown: bytes = b"") -> bytes:
-    """Return `payload` in an envelope, also for the codec "none" (which Pulsar reads and never writes).
+    """Wrap `payload` in an envelope, even for the codec "none" (which Pulsar reads but never writes).
 
-    `unknown` are header fields of a later release, as `read_header` found them.
+    `unknown` has additional header fields, as `read_header` returned them. Raises UsageError if the codec is
+    unknown or the payload too large.
     """
     if codec not in CODECS:
-        raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
+        raise UsageError(f"unknown codec {codec!r}: choose {', '.join(CODECS)}")
     if len(payload) > _MAX_RAW_SIZE:
-        raise UsageError(f"an envelope holds at most {_MAX_RAW_SIZE} bytes, not {len(payload)}")
+        raise UsageError(f"{len(payload)} bytes don't fit into an envelope: the limit is {_MAX_RAW_SIZE}")
     from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
     header = ManagedLedgerInfoMetadata(uncompressedSize=len(payload))
@@ -121,10 +122,9 @@ def wrap_envelope(payload: bytes, codec: str, *, unknown: bytes = b"") -> bytes:
 
 
 def stored_form(payload: bytes, codec: str, *, threshold: int | None = None, unknown: bytes = b"") -> bytes:
-    """Return what a broker stores: an envelope if `codec` is not "none" and the size exceeds `threshold`.
+    """Encode a record as a broker stores it: if the size exceeds `threshold`, compressed and in an envelope.
 
-    The comparison is strict, as Pulsar's; without a threshold everything is compressed, the empty value
-    excepted, which every broker writes and reads bare.
+    Without a threshold, everything is compressed, except for the empty value, which brokers never compress.
     """
     if codec == "none" or not payload or (threshold is not None and len(payload) <= threshold):
         return payload
@@ -136,11 +136,11 @@ def _codec_of(header: ManagedLedgerInfoMetadata) -> str:
         return CODECS[header.compressionType]
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    # The enum is closed: a number it does not know is parsed into the unknown fields.
+    # The enum is closed, so protobuf parses unknown numbers into the unknown fields.
     for unknown in UnknownFieldSet(header):  # type: ignore[attr-defined]
         if unknown.field_number == 1:
             raise DecodeError(f"envelope: unknown compression type {unknown.data}", offset=_HEADER_AT)
-    raise DecodeError("envelope: the header names no compression type", offset=_HEADER_AT)
+    raise DecodeError("envelope: the header has no compression type", offset=_HEADER_AT)
 
 
 def _raw_size_of(header: ManagedLedgerInfoMetadata) -> int:
@@ -149,7 +149,7 @@ def _raw_size_of(header: ManagedLedgerInfoMetadata) -> int:
     return header.uncompressedSize
 
 
-# The cursorsLedgerId of a record that itself holds the cursor's state.
+# The cursorsLedgerId of a record that contains the cursor's state.
 STATE_IN_RECORD: Final = -1
 
 _POSITION_INFO_BEGINS: Final = 0x08
@@ -157,16 +157,17 @@ _FOOTER_BEGINS: Final = ord("{")
 
 
 def decode_cursor(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedCursorInfo:
-    """Return the message in a store value, plain or in an envelope; DecodeError where there is none."""
-    envelope = open_envelope(data, max_size=max_size) if data[:2] == MAGIC else None
+    """Decode a cursor's record, with or without an envelope. Raises DecodeError if it is broken."""
+    envelope = open_envelope(data, max_size=max_size)
     return parse_message(ManagedCursorInfo, data if envelope is None else envelope.payload)
 
 
 def decode_position_info(data: bytes | memoryview) -> PositionInfo:
-    """Return the message in an entry of a cursor ledger (without the bookie's header and digest).
+    """Decode an entry of a cursor ledger (without the bookie's header and digest).
 
-    DecodeError for everything else, naming the two forms that only other builds of Pulsar write: the
-    footer of a state split over several entries (PIP-381), and entries that DataStax's fork compresses.
+    Raises DecodeError if it is not a PositionInfo. The message names two forms that no Apache release writes:
+    the footer of a state that is split over several entries (PIP-381), and compressed entries (DataStax's
+    fork).
     """
     foreign = foreign_position_form(data)
     if foreign:
@@ -175,7 +176,7 @@ def decode_position_info(data: bytes | memoryview) -> PositionInfo:
 
 
 def foreign_position_form(data: bytes | memoryview) -> str | None:
-    """Name the form of a cursor-ledger entry that no Apache release writes, or return None."""
+    """Describe a cursor ledger's entry in a form that no Apache release writes; None for all others."""
     first = data[0] if len(data) else _POSITION_INFO_BEGINS
     if first == _FOOTER_BEGINS:
         return "the footer of a cursor state that is split over several entries (PIP-381), not a PositionInfo"
@@ -186,16 +187,16 @@ def foreign_position_form(data: bytes | memoryview) -> str | None:
 
 
 def decode_managed_ledger(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedLedgerInfo:
-    """Return the message in a store value, plain or in an envelope; DecodeError where there is none.
+    """Decode a managed ledger's record, with or without an envelope. Raises DecodeError if it is broken.
 
-    An empty value is a managed ledger that was just created: an empty message.
+    The record of a new managed ledger is empty and decodes to an empty message.
     """
     envelope = open_envelope(data, max_size=max_size)
     return parse_message(ManagedLedgerInfo, data if envelope is None else envelope.payload)
 
 
 def ledgers_by_id(info: ManagedLedgerInfo) -> list[ManagedLedgerInfo.LedgerInfo]:
-    """Return the ledgers in the order of their ids, in which they were written to.
+    """Return the ledgers sorted by id, which is the order of their entries.
 
     Brokers that offload or set ledger properties store them in the order of a hash map.
     """

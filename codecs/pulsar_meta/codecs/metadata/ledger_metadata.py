@@ -1,19 +1,15 @@
 """Metadata of single ledgers: BookKeeper's LedgerMetadata, PIP-404 properties, and bookies' cookies.
 
-LedgerMetadata has three forms, which begin with the line `BookieMetadataFormatVersion\\tN\\n`: (1) lines of
-text,
-(2) protobuf text format, (3) a varint length and a binary LedgerMetadataFormat.
+LedgerMetadata begins with the line `BookieMetadataFormatVersion\\tN\\n` and has three formats: (1) lines of
+text, (2) protobuf text format, (3) a varint length and a binary LedgerMetadataFormat.
 
 Editing a ledger's properties changes nothing else in the serialized ManagedLedgerInfo. Pulsar rebuilds the
-list of
-properties through a java.util.HashMap at each change, and so does this module, so the result equals Pulsar's.
-It
-keeps what Pulsar would lose: unknown fields, duplicate keys other than the edited one, and the order of the
-ledgers.
+list of properties with a java.util.HashMap at each change, and so does this module, so the result equals
+Pulsar's. It keeps three things that Pulsar would lose: unknown fields, duplicates of other keys, and the
+order of the ledgers.
 
-A cookie is a line with the layout version, then its fields: protobuf text format from layout 4 on, one field
-per
-line in layout 3.
+A cookie is a line with the layout version, then its fields, in protobuf text format since layout 4, or one
+field per line in layout 3.
 
 Sources: apache/bookkeeper meta/LedgerMetadataSerDe.java, bookie/Cookie.java, DataFormats.proto; apache/pulsar
 ManagedLedgerImpl.asyncAddLedgerProperty, asyncRemoveLedgerProperty; PIP-404.
@@ -44,7 +40,7 @@ from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
 
 HEADER: Final = b"BookieMetadataFormatVersion\t"
 CURRENT_VERSION: Final = 3
-# The last entry id that marks a ledger in recovery in form 1.
+# The last entry id that marks a ledger in recovery in format 1.
 _IN_RECOVERY: Final = -102
 _CLOSED: Final = "CLOSED"
 _THIRD: Final = HEADER + b"3\n"
@@ -53,16 +49,16 @@ _number_re = re.compile(r"-?[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """A ledger's metadata and the number of the form in which it is stored."""
+    """A ledger's metadata, and the number of the format in which it is stored."""
 
     format_version: int
     metadata: LedgerMetadataFormat
 
 
 def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
-    """Return what a value below /ledgers says, or raise DecodeError.
+    """Decode a value below /ledgers. Raises DecodeError if it is broken.
 
-    In form 1, which has no digest, password and acknowledgement quorum, those fields stay absent.
+    Format 1 has no digest, password and ack quorum, so those fields are absent.
     """
     version, at = _read_header(data)
     with decoding(start=at):
@@ -70,7 +66,7 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
 
 
 def ledger_message(data: bytes) -> LedgerMetadataFormat:
-    """Return the message alone, quickly where it is in the form of today; DecodeError as the whole."""
+    """Decode only the message, with a fast path for format 3. Raises DecodeError if it is broken."""
     if data.startswith(_THIRD):
         with suppress(DecodeError):
             size, at = read_varint(data, len(_THIRD))
@@ -80,7 +76,7 @@ def ledger_message(data: bytes) -> LedgerMetadataFormat:
 
 
 def encode_ledger_metadata(ledger: LedgerMetadata) -> bytes:
-    """Return the bytes of the value in its form; DecodeError where the form cannot hold it."""
+    """Encode metadata in its format. Raises DecodeError if the format can't represent it."""
     header = HEADER + str(ledger.format_version).encode() + b"\n"
     if ledger.format_version == 3:
         body = ledger.metadata.SerializeToString()
@@ -89,7 +85,7 @@ def encode_ledger_metadata(ledger: LedgerMetadata) -> bytes:
         return header + print_text(ledger.metadata).encode()
     if ledger.format_version == 1:
         return header + "\n".join(_lines(ledger.metadata)).encode()
-    raise DecodeError(f"LedgerMetadata has the forms 1, 2 and 3, not {ledger.format_version}")
+    raise DecodeError(f"unknown LedgerMetadata format {ledger.format_version}: choose 1, 2 or 3")
 
 
 def _read_header(data: bytes) -> tuple[int, int]:
@@ -100,7 +96,7 @@ def _read_header(data: bytes) -> tuple[int, int]:
     if end < 0 or not digits.isdigit():
         raise DecodeError("LedgerMetadata: expected a version and a line feed", offset=len(HEADER))
     if int(digits) not in (1, 2, 3):
-        raise DecodeError(f"LedgerMetadata: version {int(digits)}, known are 1 to 3", offset=len(HEADER))
+        raise DecodeError(f"LedgerMetadata: expected version 1 to 3, found {int(digits)}", offset=len(HEADER))
     return int(digits), end + 1
 
 
@@ -124,7 +120,7 @@ def _parse_lines(text: str) -> LedgerMetadataFormat:
     metadata.ensembleSize = _number(lines[1], 32)
     metadata.length = _number(lines[2], 64)
     for at, line in enumerate(lines[3:], 3):
-        # As Java's split, which drops the empty parts at the end.
+        # Java's split drops empty parts at the end.
         first, *bookies = line.rstrip("\t").split("\t")
         if bookies == [_CLOSED] and at == len(lines) - 1:
             _close(metadata, _number(first, 64))
@@ -161,7 +157,7 @@ def _lines(metadata: LedgerMetadataFormat) -> list[str]:
 
 
 def custom_metadata(metadata: LedgerMetadataFormat) -> dict[str, str]:
-    """Return a ledger's custom metadata as text: Pulsar notes there for whom it creates a ledger."""
+    """Return a ledger's custom metadata as text. Pulsar stores there for whom it created the ledger."""
     return {pair.key: pair.value.decode("utf-8", "replace") for pair in metadata.customMetadata}
 
 
@@ -174,22 +170,21 @@ VALUE = 2
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One call of Pulsar's API: the key gets the value, or is removed where `value` is None."""
+    """An edit of a property: set the key to `value`, or remove it if `value` is None."""
 
     key: str
     value: str | None
 
 
 def ledger_ids(payload: bytes) -> list[int]:
-    """Return the ids of the ledgers in a serialized ManagedLedgerInfo, in their order."""
+    """Return the ids of the ledgers in a serialized ManagedLedgerInfo, in stored order."""
     return [_ledger_id(payload[field.content : field.end]) for field in _ledgers(payload)]
 
 
 def edit_properties(payload: bytes, edits: Mapping[int, Iterable[Edit]]) -> bytes:
-    """Return a serialized ManagedLedgerInfo with the edits made, by ledger id, in their order.
+    """Apply edits (by ledger id) to a serialized ManagedLedgerInfo; unchanged ledgers keep their bytes.
 
-    The very same bytes where nothing changes. NotFoundError for a ledger that is not in it, DecodeError
-    where the bytes are no ManagedLedgerInfo or hold a ledger twice.
+    Raises NotFoundError if a ledger is not in it, DecodeError if it is broken or contains a ledger twice.
     """
     missing = set(edits) - set(ledger_ids(payload))
     if missing:
@@ -199,7 +194,7 @@ def edit_properties(payload: bytes, edits: Mapping[int, Iterable[Edit]]) -> byte
         info = payload[field.content : field.end]
         ledger = _ledger_id(info)
         if ledger in done:
-            raise DecodeError(f"ledger {ledger} stands in the list twice", offset=field.start)
+            raise DecodeError(f"ledger {ledger} is in the list twice", offset=field.start)
         if ledger in edits:
             done.add(ledger)
             edited = _edit_ledger(info, edits[ledger])
@@ -218,7 +213,7 @@ def _ledger_id(info: bytes) -> int:
     ledger = None
     for field in split_fields(info):
         if field.number == LEDGER_ID and field.wire_type == VARINT:
-            # The last one counts, as in every protobuf reader.
+            # The last value wins, as in every protobuf parser.
             ledger, _ = read_varint(info, field.content)
     if ledger is None:
         raise DecodeError("a LedgerInfo without ledgerId")
@@ -227,16 +222,16 @@ def _ledger_id(info: bytes) -> int:
 
 def _edit_ledger(info: bytes, edits: Iterable[Edit]) -> bytes:
     fields = split_fields(info)
-    held = [f for f in fields if f.number == LEDGER_PROPERTIES and f.wire_type == BYTES]
-    before = [(_key(info[f.content : f.end]), info[f.start : f.end]) for f in held]
+    properties = [f for f in fields if f.number == LEDGER_PROPERTIES and f.wire_type == BYTES]
+    before = [(_key(info[f.content : f.end]), info[f.start : f.end]) for f in properties]
     after = before
     for edit in edits:
         after = _apply(after, edit)
     if sorted(after) == sorted(before):
         return info
-    # Where the first one stood, else after the last field that Pulsar writes before them.
-    at = held[0].start if held else max(f.end for f in fields if f.number < LEDGER_PROPERTIES)
-    others = [(f.start, info[f.start : f.end]) for f in fields if f not in held]
+    # At the first property, or after the last field that Pulsar writes before properties.
+    at = properties[0].start if properties else max(f.end for f in fields if f.number < LEDGER_PROPERTIES)
+    others = [(f.start, info[f.start : f.end]) for f in fields if f not in properties]
     first = [piece for start, piece in others if start < at]
     last = [piece for start, piece in others if start >= at]
     return b"".join([*first, *(entry for _, entry in after), *last])
@@ -256,12 +251,11 @@ def _apply(properties: list[tuple[str, bytes]], edit: Edit) -> list[tuple[str, b
     return [(key, entry) for key in hash_map_order(keys, capacity) for entry in by_key[key]]
 
 
-def _property(edit: Edit, held: list[bytes]) -> bytes:
+def _property(edit: Edit, stored: list[bytes]) -> bytes:
     content = bytes_field(KEY, edit.key.encode()) + bytes_field(VALUE, str(edit.value).encode())
     entry = bytes_field(LEDGER_PROPERTIES, content)
-    # The same value again is no change, also where another writer laid the fields out differently.
-    same = [kept for kept in held if _value(kept) == edit.value]
-    return same[0] if len(held) == 1 and same else entry
+    # Setting the same value keeps the stored bytes, even if another writer encoded them differently.
+    return stored[0] if len(stored) == 1 and _value(stored[0]) == edit.value else entry
 
 
 def _key(content: bytes) -> str:
@@ -280,34 +274,34 @@ def _text(content: bytes, number: int) -> str:
         if f.number == number and f.wire_type == BYTES
     ]
     if not texts:
-        raise DecodeError(f"a ledger's property without its {'key' if number == KEY else 'value'}")
+        raise DecodeError(f"a ledger's property has no {'key' if number == KEY else 'value'}")
     try:
         return texts[-1].decode()
     except UnicodeDecodeError as error:
         raise DecodeError("a ledger's property is not UTF-8") from error
 
 
-# What newer bookies write: 5 added indexDirs.
+# Newer bookies write layout 5, which added indexDirs.
 CURRENT_LAYOUT: Final = 5
 _LINES_LAYOUT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """What a bookie wrote into the store and its directories to recognise itself by."""
+    """A cookie: a bookie writes it to the store and to its directories, and compares them when it starts."""
 
     layout_version: int
     fields: CookieFormat
 
 
 def decode_cookie(data: bytes) -> Cookie:
-    """Return the cookie in a value at /ledgers/cookies/… or in a file VERSION; DecodeError if it is none."""
+    """Decode a value at /ledgers/cookies/… or a file VERSION. Raises DecodeError if it is not a cookie."""
     first, newline, rest = as_text(data, "a cookie").partition("\n")
     if not (first.isascii() and first.isdigit() and len(first) < 4 and newline):
         raise DecodeError(f"not a cookie: expected its layout version, found {first[:40]!r}", offset=0)
     layout = int(first)
     if layout < _LINES_LAYOUT:
-        raise DecodeError(f"a cookie of layout {layout}; 3 and later are known", offset=0)
+        raise DecodeError(f"a cookie of layout {layout}: only 3 and later are supported", offset=0)
     if layout > _LINES_LAYOUT:
         return Cookie(layout, parse_text(CookieFormat, rest))
     lines = rest.split("\n")
@@ -317,7 +311,7 @@ def decode_cookie(data: bytes) -> Cookie:
 
 
 def encode_cookie(cookie: Cookie) -> bytes:
-    """Return the bytes of a cookie in its layout; DecodeError where the layout cannot hold it."""
+    """Encode a cookie in its layout. Raises DecodeError if the layout can't represent it."""
     fields = cookie.fields
     if cookie.layout_version > _LINES_LAYOUT:
         return f"{cookie.layout_version}\n{print_text(fields)}".encode()

@@ -1,7 +1,7 @@
-"""What managed ledgers and cursors say, for people and scripts: the `meaning` of a decoded document.
+"""The `meaning` of managed ledgers and cursors: a summary of their records for people and scripts.
 
-Of a message of which only a part could be read (`whole` is false) nothing is said that its missing rest
-could change: no count of nothing, no open ledger, no default in the place of a field that is not there.
+If only a part of a message could be read (`whole` is False), the meaning leaves out everything that the
+missing part could change, such as counts of zero and the open ledger.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IGNORED_BIT_MAPS = "brokers read individualDeletedMessages and ignore individual
 
 
 class OffloadMeaning(TypedDict):
-    """Where and how far a ledger was offloaded."""
+    """The offload of a ledger: its driver, its objects' UUID, and whether it is complete."""
 
     complete: bool
     bookkeeper_deleted: bool
@@ -41,7 +41,7 @@ class OffloadMeaning(TypedDict):
 
 
 class SpecialLedger(TypedDict):
-    """A ledger with properties, or that was offloaded."""
+    """A ledger that has properties or was offloaded."""
 
     ledger_id: int
     properties: NotRequired[Texts]
@@ -49,7 +49,7 @@ class SpecialLedger(TypedDict):
 
 
 class Ends(TypedDict, total=False):
-    """The first and the last ledger, and when ledgers were closed."""
+    """The first and the last ledger, and the first and the last time at which a ledger was closed."""
 
     first_ledger: int
     last_ledger: int
@@ -59,7 +59,7 @@ class Ends(TypedDict, total=False):
 
 
 class Irregularities(TypedDict, total=False):
-    """What a reader must know before trusting order and sums."""
+    """Irregularities that make the order of ledgers and the sums unreliable."""
 
     unordered: bool
     duplicate_ledgers: list[int]
@@ -67,7 +67,7 @@ class Irregularities(TypedDict, total=False):
 
 
 class ManagedLedgerMeaning(Ends, Irregularities):
-    """What a topic's record says; `ledgers` are those with properties or an offload."""
+    """Summary of a topic's record; `ledgers` lists only ledgers with properties or an offload."""
 
     ledger_count: NotRequired[int]
     entries: NotRequired[int]
@@ -78,21 +78,21 @@ class ManagedLedgerMeaning(Ends, Irregularities):
 
 
 class AckedEntries(TypedDict):
-    """Entries of a ledger that are acknowledged: runs, both ends included."""
+    """Acknowledged entries of a ledger as runs (first, last), both inclusive."""
 
     ledger_id: int
     entries: list[tuple[int, int]]
 
 
 class AckedAcross(TypedDict):
-    """What is acknowledged from behind a position through another one in a later ledger."""
+    """A range that is acknowledged after one position through another one in a later ledger."""
 
     after: str
     through: str
 
 
 class PartlyAcked(TypedDict):
-    """A batch of which some messages are acknowledged: runs of batch indexes, both ends included."""
+    """A partly acknowledged batch: runs of batch indexes (first, last), both inclusive."""
 
     position: str
     acked: list[tuple[int, int]]
@@ -100,7 +100,7 @@ class PartlyAcked(TypedDict):
 
 
 class AcksMeaning(TypedDict, total=False):
-    """What is acknowledged behind the mark-delete position."""
+    """Acknowledgements after the mark-delete position."""
 
     acked_entries: int
     acked_ranges: int
@@ -111,14 +111,14 @@ class AcksMeaning(TypedDict, total=False):
 
 
 class PositionMeaning(AcksMeaning):
-    """What an entry of a cursor's ledger says."""
+    """Summary of an entry in a cursor's ledger."""
 
     mark_delete: NotRequired[str]
     note: NotRequired[str]
 
 
 class CursorMeaning(PositionMeaning):
-    """What a cursor's record says, and whether that is the truth or only a snapshot."""
+    """Summary of a cursor's record; `snapshot_only` if the cursor's ledger has its current state."""
 
     state: NotRequired[Literal["record", "cursor-ledger"]]
     cursor_ledger: NotRequired[int]
@@ -128,7 +128,7 @@ class CursorMeaning(PositionMeaning):
 
 
 def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> ManagedLedgerMeaning:
-    """Return the summary of a managed ledger: counts, ends, the open ledger, what is special about which."""
+    """Summarize a managed ledger: counts, ends, the open ledger, irregularities and special ledgers."""
     ledgers = ledgers_by_id(info)
     meaning: ManagedLedgerMeaning = {}
     if ledgers or whole:
@@ -142,7 +142,7 @@ def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> Ma
         meaning |= _ends(ledgers)
         meaning |= _irregularities([ledger.ledgerId for ledger in info.ledgerInfo], ledgers)
         if not whole:
-            # What the ledgers that could not be read would change.
+            # These could change with the missing ledgers.
             meaning.pop("open_ledger", None)
             meaning.pop("ledgers_without_entries", None)
         special = [_special(ledger) for ledger in ledgers if _is_special(ledger)]
@@ -167,19 +167,18 @@ def _ends(ledgers: list[LedgerInfo]) -> Ends:
 
 
 def _irregularities(stored: list[int], ledgers: list[LedgerInfo]) -> Irregularities:
-    """Return what a reader must know before trusting order and sums."""
-    found: Irregularities = {}
+    irregularities: Irregularities = {}
     ordered = sorted(stored)
     if stored != ordered:
-        found["unordered"] = True
+        irregularities["unordered"] = True
     if len(set(stored)) < len(stored):
-        found["duplicate_ledgers"] = sorted({one for one, other in pairwise(ordered) if one == other})
+        irregularities["duplicate_ledgers"] = sorted({a for a, b in pairwise(ordered) if a == b})
     uncounted = [
         ledger.ledgerId for ledger in ledgers[:-1] if not ledger.entries and not ledger.HasField("entries")
     ]
     if uncounted:
-        found["ledgers_without_entries"] = uncounted
-    return found
+        irregularities["ledgers_without_entries"] = uncounted
+    return irregularities
 
 
 def _is_special(ledger: LedgerInfo) -> bool:
@@ -187,36 +186,35 @@ def _is_special(ledger: LedgerInfo) -> bool:
 
 
 def _special(ledger: LedgerInfo) -> SpecialLedger:
-    shown: SpecialLedger = {"ledger_id": ledger.ledgerId}
+    special: SpecialLedger = {"ledger_id": ledger.ledgerId}
     if len(ledger.properties):
-        shown["properties"] = {readable(item.key): readable(item.value) for item in ledger.properties}
+        special["properties"] = {readable(item.key): readable(item.value) for item in ledger.properties}
     if ledger.HasField("offloadContext"):
-        shown["offload"] = offload_meaning(ledger.offloadContext)
-    return shown
+        special["offload"] = offload_meaning(ledger.offloadContext)
+    return special
 
 
 def offload_meaning(context: OffloadContext) -> OffloadMeaning:
-    """Return where and how far a ledger was offloaded; the UUID is part of the objects' names."""
-    shown: OffloadMeaning = {
+    """Summarize the offload of a ledger. The UUID is part of the names of its objects."""
+    meaning: OffloadMeaning = {
         "complete": context.complete,
         "bookkeeper_deleted": context.bookkeeperDeleted,
     }
     if context.HasField("uidMsb") and context.HasField("uidLsb"):
-        shown["uuid"] = str(UUID(int=(context.uidMsb % 2**64) << 64 | context.uidLsb % 2**64))
+        meaning["uuid"] = str(UUID(int=(context.uidMsb % 2**64) << 64 | context.uidLsb % 2**64))
     if context.HasField("driverMetadata"):
-        shown["driver"] = readable(context.driverMetadata.name)
+        meaning["driver"] = readable(context.driverMetadata.name)
     if context.timestamp > 0:
-        shown["time"] = iso_time(context.timestamp)
-    return shown
+        meaning["time"] = iso_time(context.timestamp)
+    return meaning
 
 
 def cursor_meaning(
     record: ManagedCursorInfo, *, whole: bool = True, acks: Acks | None = None
 ) -> CursorMeaning:
-    """Return what a cursor's record says, and whether that is the truth or only a snapshot.
+    """Summarize a cursor's record; `acks` are its acknowledgements, if the caller has decoded them.
 
-    Where the state lies in the cursor's ledger, a record without acknowledgements says nothing of them.
-    `acks`: what is acknowledged, where that was read already.
+    If the cursor's ledger has the state, a record without acknowledgements does not mean that there are none.
     """
     meaning: CursorMeaning = {}
     in_record = record.cursorsLedgerId == STATE_IN_RECORD
@@ -237,7 +235,7 @@ def cursor_meaning(
 
 
 def position_meaning(position: PositionInfo, *, whole: bool = True) -> PositionMeaning:
-    """Return what an entry of a cursor ledger says; the last entry of the ledger is the cursor's state."""
+    """Summarize an entry of a cursor ledger. The last entry of the ledger is the cursor's state."""
     meaning: PositionMeaning = {}
     if position.HasField("ledgerId") and position.HasField("entryId"):
         meaning["mark_delete"] = f"{position.ledgerId}:{position.entryId}"
@@ -248,7 +246,7 @@ def position_meaning(position: PositionInfo, *, whole: bool = True) -> PositionM
 
 
 def _acks(state: ManagedCursorInfo | PositionInfo, acks: Acks, *, certain: bool) -> AcksMeaning:
-    """Return what is acknowledged; that nothing is, only where that is `certain`."""
+    """Summarize acknowledgements. Without any, report zero only if that is `certain`."""
     meaning: AcksMeaning = {}
     if acks.range_count or certain:
         meaning |= {"acked_entries": acks.entry_count, "acked_ranges": acks.range_count}

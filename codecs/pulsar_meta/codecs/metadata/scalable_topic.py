@@ -1,10 +1,10 @@
-"""The record of a scalable topic (PIP-460): of which segments it is made, and what came of which.
+"""The record of a scalable topic (PIP-460), which lists its segments.
 
-A scalable topic `topic://T/NS/NAME` has no ledgers of its own. Its record, JSON at `/topics/T/NS/NAME`,
-lists segments: each has the messages of a range of key hashes, in a managed ledger of its own. A segment
-that is split or merged is sealed (its managed ledger terminated), and its children take over. Of a topic
-that was migrated the first segments are the old `persistent://` topic or its partitions, sealed. When a
-sealed segment's time is over, the broker takes it out of the record, and out of its children's parents.
+A scalable topic `topic://T/NS/NAME` has no ledgers; only its segments do. Its record is JSON at
+`/topics/T/NS/NAME`. Each segment has the messages of a range of key hashes in a managed ledger. When a
+segment is split or merged, it is sealed (its managed ledger is terminated), and its children replace it. If a
+topic was migrated, its first segments are the old `persistent://` topic or its partitions, sealed. When a
+sealed segment expires, the broker removes it from the record and from its children's parents.
 
 Sources: apache/pulsar ScalableTopicResources, ScalableTopicMetadata, SegmentInfo, SegmentLayout (split,
 merge, prune), SegmentTopicName; records that 5.0.0-M1 wrote.
@@ -26,9 +26,9 @@ _MAX_ID: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment; `topic` has its managed ledger. Hashes from `start` to `end` are its own, both included.
+    """A segment for the key hashes `start` to `end` (inclusive); `topic` has its managed ledger.
 
-    `created_at` and `sealed_at` are in milliseconds, `sealed_at` None while it is active.
+    `created_at` and `sealed_at` are in milliseconds; `sealed_at` is None if the segment is active.
     """
 
     segment_id: int
@@ -43,18 +43,18 @@ class Segment:
 
     @property
     def is_active(self) -> bool:
-        """Whether it takes messages."""
+        """Whether producers can publish to the segment."""
         return self.state == ACTIVE
 
     @property
     def is_migrated(self) -> bool:
-        """Whether it is a `persistent://` topic from before the migration."""
+        """Whether the segment is a `persistent://` topic from before the migration."""
         return self.topic.domain != "segment"
 
 
 @dataclass(frozen=True, slots=True)
 class ScalableTopic:
-    """What a scalable topic's record says. `segments` are by their ids: each after its parents."""
+    """A scalable topic's record. `segments` are sorted by id, so each comes after its parents."""
 
     name: TopicName
     epoch: int
@@ -63,48 +63,48 @@ class ScalableTopic:
 
 
 def decode_scalable_topic(name: TopicName, value: bytes) -> ScalableTopic:
-    """Return the record of the topic `name`; DecodeError where it is broken, naming where."""
+    """Decode the record of the topic `name`. Raises DecodeError, naming the member, if it is broken."""
     return scalable_topic_of(name, read_json_object(value))
 
 
 def scalable_topic_of(name: TopicName, record: Document) -> ScalableTopic:
-    """Return what the JSON of a record says; DecodeError as `decode_scalable_topic`."""
-    listed = _object(record.get("segments"), "segments")
-    segments = [_segment(name, number, found, f"segments.{number}") for number, found in listed.items()]
+    """Convert the JSON of a record. Raises DecodeError like `decode_scalable_topic`."""
+    members = _object(record.get("segments"), "segments")
+    segments = [_segment(name, number, member, f"segments.{number}") for number, member in members.items()]
     properties = _object(record.get("properties") or {}, "properties")
     return ScalableTopic(
         name=name,
         epoch=_number(record, "epoch", ""),
-        # Ids are given in order, so a parent's is always below its children's.
+        # Brokers assign ids in order, so a parent's id is always below its children's.
         segments=tuple(sorted(segments, key=lambda segment: segment.segment_id)),
         properties=tuple((key, str(text)) for key, text in properties.items()),
     )
 
 
 def _segment(name: TopicName, number: str, value: Any, path: str) -> Segment:
-    found = _object(value, path)
-    held = _object(found.get("hashRange"), f"{path}.hashRange")
-    segment_id = _number(found, "segmentId", path)
+    record = _object(value, path)
+    hashes = _object(record.get("hashRange"), f"{path}.hashRange")
+    segment_id = _number(record, "segmentId", path)
     if number != str(segment_id):
         raise DecodeError(f"{path}: its segmentId is {segment_id}")
-    start, end = (_number(held, one, f"{path}.hashRange", LAST_HASH) for one in ("start", "end"))
+    start, end = (_number(hashes, bound, f"{path}.hashRange", LAST_HASH) for bound in ("start", "end"))
     if start > end:
         raise DecodeError(f"{path}.hashRange: it ends before it starts")
     return Segment(
         segment_id=segment_id,
-        topic=_topic(name, found.get("legacyTopicName"), (start, end, segment_id), path),
+        topic=_topic(name, record.get("legacyTopicName"), (start, end, segment_id), path),
         start=start,
         end=end,
-        state=_state(found.get("state"), path),
-        parents=_ids(found, "parentIds", path),
-        children=_ids(found, "childIds", path),
-        created_at=_time(found, "createdAtMs", path),
-        sealed_at=_time(found, "sealedAtMs", path),
+        state=_state(record.get("state"), path),
+        parents=_ids(record, "parentIds", path),
+        children=_ids(record, "childIds", path),
+        created_at=_time(record, "createdAtMs", path),
+        sealed_at=_time(record, "sealedAtMs", path),
     )
 
 
 def _topic(name: TopicName, old: Any, place: tuple[int, int, int], path: str) -> TopicName:
-    """Return whose managed ledger a segment's is: its own, or the old topic's that it is."""
+    """Return the topic with a segment's managed ledger: the segment's topic, or the old topic if migrated."""
     if not old:
         return name.segment_topic(*place)
     try:
@@ -121,21 +121,21 @@ def _state(value: Any, path: str) -> Literal["ACTIVE", "SEALED"]:
     raise DecodeError(f"{path}.state: expected {ACTIVE} or {SEALED}, found {shown(value)}")
 
 
-def _ids(found: Document, name: str, path: str) -> tuple[int, ...]:
-    listed = found.get(name) or []
-    if not isinstance(listed, list):
-        raise DecodeError(f"{path}.{name}: expected a list, found {shown(listed)}")
-    return tuple(integer(one, f"{path}.{name}", 0, _MAX_ID) for one in listed)
+def _ids(record: Document, name: str, path: str) -> tuple[int, ...]:
+    ids = record.get(name) or []
+    if not isinstance(ids, list):
+        raise DecodeError(f"{path}.{name}: expected a list, found {shown(ids)}")
+    return tuple(integer(segment_id, f"{path}.{name}", 0, _MAX_ID) for segment_id in ids)
 
 
-def _time(found: Document, name: str, path: str) -> int | None:
-    """Return a time in milliseconds, None for -1 (not yet) and where it is absent."""
-    value = integer(found.get(name, -1), f"{path}.{name}", -1, _MAX_ID)
+def _time(record: Document, name: str, path: str) -> int | None:
+    """Return a time in milliseconds, or None if it is absent or -1 (not yet)."""
+    value = integer(record.get(name, -1), f"{path}.{name}", -1, _MAX_ID)
     return None if value < 0 else value
 
 
-def _number(found: Document, name: str, path: str, high: int = _MAX_ID) -> int:
-    return integer(found.get(name), f"{path}.{name}".lstrip("."), 0, high)
+def _number(record: Document, name: str, path: str, high: int = _MAX_ID) -> int:
+    return integer(record.get(name), f"{path}.{name}".lstrip("."), 0, high)
 
 
 def _object(value: Any, path: str) -> Document:

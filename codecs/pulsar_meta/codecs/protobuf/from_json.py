@@ -1,7 +1,4 @@
-"""Turn JSON into protobuf messages, with the path in every error, and describe the shape of that JSON.
-
-The inverse of `to_json`.
-"""
+"""Convert JSON to protobuf messages (the inverse of `to_json`), and describe the types of that JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from pulsar_meta.codecs.shapes import Either, Members, many
 M = TypeVar("M", bound=Message)
 
 Reader = Callable[[Any, str], Any]
-# Puts the JSON of one field into a message: (message, JSON, path of the field).
+# Sets one field of a message from JSON: (message, JSON, path of the field).
 Filler = Callable[[Any, Any, str], None]
 
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
@@ -46,10 +43,10 @@ _MAX_NUMBER = 2**29 - 1
 
 
 def json_to_message(kind: type[M], value: Any, path: str = "value") -> M:
-    """Return the message that `value` (parsed JSON) describes; numbers may be numbers or digits in quotes.
+    """Convert parsed JSON to a message. Integers may be numbers or strings of digits.
 
-    `path` is where `value` stands in its document. DecodeError, naming the place, where a field does not
-    exist, has a value that it cannot have, or is required and missing.
+    `path` is the path of `value` in its document. Raises DecodeError, naming the path, if a field does not
+    exist, has an invalid value, or is required and missing.
     """
     message = kind()
     fill_message(message, value, path)
@@ -60,7 +57,10 @@ def json_to_message(kind: type[M], value: Any, path: str = "value") -> M:
 
 
 def fill_message(message: Any, value: Any, path: str) -> None:
-    """Put every field of the JSON object `value` into `message`; null counts as absent."""
+    """Set the fields of `message` from the JSON object `value`; null counts as absent.
+
+    Raises DecodeError, naming the path, if a field does not exist or has an invalid value.
+    """
     if not isinstance(value, dict):
         raise DecodeError(f"{path}: expected an object, found {shown(value)}")
     fillers = fillers_of(message.DESCRIPTOR)
@@ -75,7 +75,7 @@ def fill_message(message: Any, value: Any, path: str) -> None:
 
 @cache
 def fillers_of(descriptor: Descriptor) -> dict[str, Filler]:
-    """Return how to fill each field of a message type, by the field's name."""
+    """Return a filler for each field of a message type, by the field's name."""
     fillers: dict[str, Filler] = {field.name: _filler(field) for field in descriptor.fields}
     fillers[UNKNOWN_FIELDS] = _fill_unknown
     return fillers
@@ -94,11 +94,11 @@ def _value_filler(field: FieldDescriptor, reader: Reader) -> Filler:
     name, number = field.name, field.number
 
     def fill(message: Any, value: Any, path: str) -> None:
-        read = reader(value, path)
-        if type(read) is NotText:
-            message.MergeFromString(bytes_field(number, read))
+        converted = reader(value, path)
+        if type(converted) is NotText:
+            message.MergeFromString(bytes_field(number, converted))
         else:
-            setattr(message, name, read)
+            setattr(message, name, converted)
 
     return fill
 
@@ -108,11 +108,11 @@ def _values_filler(field: FieldDescriptor, reader: Reader) -> Filler:
 
     def fill(message: Any, values: Any, path: str) -> None:
         for at, value in enumerate(_list(values, path)):
-            read = reader(value, f"{path}[{at}]")
-            if type(read) is NotText:
-                message.MergeFromString(bytes_field(number, read))
+            converted = reader(value, f"{path}[{at}]")
+            if type(converted) is NotText:
+                message.MergeFromString(bytes_field(number, converted))
             else:
-                getattr(message, name).append(read)
+                getattr(message, name).append(converted)
 
     return fill
 
@@ -138,7 +138,7 @@ def _messages_filler(name: str) -> Filler:
 def _map_filler(number: int) -> Filler:
     def fill(message: Any, value: Any, path: str) -> None:
         if isinstance(value, list):
-            pairs = [_pair(one, f"{path}[{at}]") for at, one in enumerate(value)]
+            pairs = [_pair(pair, f"{path}[{at}]") for at, pair in enumerate(value)]
         elif isinstance(value, dict):
             pairs = [(_text(key, path), _text(member, f"{path}.{key}")) for key, member in value.items()]
         else:
@@ -209,7 +209,7 @@ def _boolean(value: Any, path: str) -> bool:
 
 def _double(value: Any, path: str) -> float:
     if value in ("nan", "inf", "-inf"):
-        return float(value)  # What JSON has no number for.
+        return float(value)  # JSON has no numbers for these.
     if isinstance(value, Number):
         value = value.plain()
     try:
@@ -230,11 +230,11 @@ def _fill_unknown(message: Any, fields: Any, path: str) -> None:
     try:
         message.MergeFromString(unknown_bytes(fields, path))
     except ProtobufError as error:
-        raise DecodeError(f"{path}: these fields cannot stand in a {message.DESCRIPTOR.name}") from error
+        raise DecodeError(f"{path}: a {message.DESCRIPTOR.name} can't have these fields") from error
 
 
 def unknown_bytes(fields: Any, path: str) -> bytes:
-    """Return the wire bytes of fields given as `number`, `wire_type` and `value`."""
+    """Encode fields from objects with `number`, `wire_type` and `value`. Raises DecodeError if invalid."""
     return b"".join(_unknown_field(field, f"{path}[{at}]") for at, field in enumerate(_list(fields, path)))
 
 
@@ -257,19 +257,19 @@ def _unknown_field(field: Any, path: str) -> bytes:
 
 
 class NotTextShape(TypedDict):
-    """A text whose bytes are not UTF-8."""
+    """A string field with bytes that are not UTF-8."""
 
     base64: str
 
 
 class NotTextPairShape(TypedDict):
-    """A member of a map of which one text is not UTF-8."""
+    """An entry of a map, if some string in the map is not UTF-8."""
 
     key: str | NotTextShape
     value: str | NotTextShape
 
 
-# Its names are known when it runs only.
+# Any, because the names in the Literal are only known at run time.
 _LITERAL: Final[Any] = Literal
 _TEXT: Final = str | NotTextShape
 _PLAIN: Final[dict[int, Any]] = {
@@ -283,10 +283,7 @@ _MAP: Final = Either((dict[str, str | Redacted], list[NotTextPairShape]))
 def message_shape(
     message: type[Message], more: Mapping[str, Any] | None = None, *, name: str | None = None
 ) -> Members:
-    """Return the shape of a message; `more` are members in it that are no fields, or that stand otherwise.
-
-    `name` is needed where there is `more`: another name than that of the message.
-    """
+    """Return the JSON type of a message. `more` adds or replaces members and requires a `name`."""
     descriptor: Any = message.DESCRIPTOR
     plain = _shape(descriptor)
     return Members(name, plain.about, lambda: {**plain.of(), **(more or {})}) if name else plain
@@ -305,22 +302,22 @@ def _fields(descriptor: Descriptor) -> dict[str, Any]:
 def _member(field: FieldDescriptor) -> Any:
     if is_map(field):
         return _MAP
-    one = _one(field)
+    kind = _value_type(field)
     if field.is_repeated:
-        one = many(one)
-    return Either((one, Redacted)) if _may_hide(field) else one
+        kind = many(kind)
+    return Either((kind, Redacted)) if _may_be_redacted(field) else kind
 
 
-def _may_hide(field: FieldDescriptor) -> bool:
+def _may_be_redacted(field: FieldDescriptor) -> bool:
     """Return True if `redact` may replace the value of a field."""
     return is_secret(field.name) or field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
-def _one(field: FieldDescriptor) -> Any:
+def _value_type(field: FieldDescriptor) -> Any:
     if field.message_type is not None:
         return _shape(field.message_type)
     if field.enum_type is not None:
-        # A value that a later release added is its number.
+        # Values that a later release added are shown as numbers.
         return Either((_LITERAL[tuple(value.name for value in field.enum_type.values)], int))
     if field.type == FieldDescriptor.TYPE_STRING:
         return _TEXT

@@ -1,6 +1,6 @@
-"""Parse protobuf messages completely, without required fields, or up to a fault; edit fields in place.
+"""Parse protobuf messages (complete, without required fields, or up to a fault), and split them into fields.
 
-Parsing and serializing moves unknown fields to the end, so edits cut and join slices of the bytes instead.
+Parsing and serializing a message moves unknown fields to the end, so edits work on slices of its bytes.
 Source: protobuf.dev, "Encoding".
 """
 
@@ -24,7 +24,7 @@ _MAX_VARINT: Final = 10
 
 
 class Field(NamedTuple):
-    """One field: its number and wire type, where its tag begins, where its content lies."""
+    """A field: its number and wire type, and the offsets of its tag, its content and its end."""
 
     number: int
     wire_type: int
@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 
 def split_fields(data: bytes) -> list[Field]:
-    """Return the fields of a message in their order; DecodeError where the bytes are no message."""
+    """Return the fields of a message in stored order. Raises DecodeError if it is broken."""
     fields = []
     at = 0
     while at < len(data):
@@ -45,17 +45,17 @@ def split_fields(data: bytes) -> list[Field]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return (the unsigned number at `at`, where it ends); DecodeError for one cut short or too long."""
+    """Return (unsigned number, end) of the varint at `at`. Raises DecodeError if it is broken."""
     number = 0
     for index in range(at, min(at + _MAX_VARINT, len(data))):
         number |= (data[index] & 0x7F) << (7 * (index - at))
         if data[index] < 0x80:
             return number & (2**64 - 1), index + 1
-    raise DecodeError("protobuf: a varint is cut short or too long", offset=at)
+    raise DecodeError("protobuf: a varint is truncated or too long", offset=at)
 
 
 def write_varint(number: int) -> bytes:
-    """Return a number of 0 to 2⁶⁴-1 as a varint."""
+    """Encode a number between 0 and 2⁶⁴-1 as a varint."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -65,12 +65,12 @@ def write_varint(number: int) -> bytes:
 
 
 def bytes_field(number: int, content: bytes) -> bytes:
-    """Return a field that holds a string, bytes or a message."""
+    """Encode a field that contains a string, bytes or a message."""
     return write_varint(number << 3 | BYTES) + write_varint(len(content)) + content
 
 
 def read_field(data: bytes, at: int) -> Field:
-    """Return the field whose tag begins at `at`; DecodeError where there is none, or not all of it."""
+    """Return the field whose tag is at `at`. Raises DecodeError if it is broken or truncated."""
     tag, content = read_varint(data, at)
     number, wire_type = tag >> 3, tag & 7
     if number == 0:
@@ -83,8 +83,8 @@ def read_field(data: bytes, at: int) -> Field:
     elif wire_type in (FIXED32, FIXED64):
         end = content + (4 if wire_type == FIXED32 else 8)
     else:
-        # No schema of Pulsar or BookKeeper has groups.
-        raise DecodeError(f"protobuf: wire type {wire_type}", offset=at)
+        # No .proto of Pulsar or BookKeeper has groups.
+        raise DecodeError(f"protobuf: unsupported wire type {wire_type}", offset=at)
     if end > len(data):
         raise DecodeError(f"protobuf: field {number} ends at {end}, the message at {len(data)}", offset=at)
     return Field(number, wire_type, at, content, end)
@@ -94,10 +94,10 @@ M = TypeVar("M", bound=Message)
 
 
 def parse_message(kind: type[M], data: bytes | memoryview) -> M:
-    """Return `data` as a message of type `kind`; DecodeError if broken or a required field is missing."""
+    """Parse a message of type `kind`. Raises DecodeError if it is broken or lacks a required field."""
     try:
-        message = kind.FromString(data)  # type: ignore[arg-type]  # it takes any buffer
-        # Finds a missing field twice as fast as IsInitialized, which walks through every field's descriptor.
+        message = kind.FromString(data)  # type: ignore[arg-type]  # it accepts any buffer
+        # Checks required fields twice as fast as IsInitialized, which visits every field's descriptor.
         message.SerializeToString()
     except EncodeError:
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
@@ -110,15 +110,18 @@ def parse_message(kind: type[M], data: bytes | memoryview) -> M:
 
 
 def parse_part(kind: type[M], data: bytes | memoryview) -> M:
-    """Return `data` as a message of type `kind` that may lack required fields; DecodeError if broken."""
+    """Parse a message of type `kind` that may lack required fields. Raises DecodeError if it is broken."""
     try:
-        return kind.FromString(data)  # type: ignore[arg-type]  # it takes any buffer
+        return kind.FromString(data)  # type: ignore[arg-type]  # it accepts any buffer
     except ProtobufError as error:
         raise DecodeError(f"not a {kind.DESCRIPTOR.name}: broken protobuf") from error
 
 
 def parse_partly(kind: type[M], data: bytes) -> tuple[M, DecodeError | None]:
-    """Return the fields before the first fault, the broken one's own good part too, and the fault if any."""
+    """Parse a message up to its first fault, including the intact part of a broken inner message.
+
+    Returns (message, fault), the fault being None if the message is complete.
+    """
     message = kind()
     error = _fill(message, data, 0)
     if error is None and not message.IsInitialized():
@@ -128,12 +131,12 @@ def parse_partly(kind: type[M], data: bytes) -> tuple[M, DecodeError | None]:
 
 
 def _fill(message: Any, data: bytes, base: int) -> DecodeError | None:
-    """Merge the fields of `data`, which begins at `base` in the whole value, up to the first fault."""
+    """Merge the fields of `data` up to the first fault; `base` is the offset of `data` in the value."""
     at = 0
     while at < len(data):
         try:
             end = read_field(data, at).end
-            # Parsed apart first: a broken field must not leave its beginnings behind.
+            # Parsed separately first, so that a broken field leaves no traces in `message`.
             message.MergeFrom(type(message).FromString(data[at:end]))
         except ProtobufError:
             return _fill_inner(message, data, at, base) or _fault(message, base + at)
@@ -145,7 +148,7 @@ def _fill(message: Any, data: bytes, base: int) -> DecodeError | None:
 
 
 def _fill_inner(message: Any, data: bytes, at: int, base: int) -> DecodeError | None:
-    """Merge what is good of the broken message inside `message` whose field begins at `at`, if it is one."""
+    """Merge the intact part of a broken inner message, if the field at `at` is a message."""
     try:
         tag, sized_at = read_varint(data, at)
         size, start = read_varint(data, sized_at)

@@ -1,6 +1,6 @@
-"""Protobuf's text format, in which BookKeeper keeps cookies and older ledger metadata.
+"""Protobuf's text format, the format of BookKeeper's cookies and older ledger metadata.
 
-Also what brokers before 1.20 wrote for managed ledgers. Source: protobuf.dev, "Text Format Language".
+Brokers before 1.20 also wrote managed ledgers in it. Source: protobuf.dev, "Text Format Language".
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _name_re = re.compile(rb"\s*([A-Za-z]\w*)\s*[:{]")
 
 
 def parse_text(kind: type[M], text: str) -> M:
-    """Return the message that `text` describes; DecodeError if broken or a required field is missing."""
+    """Parse a message in text format. Raises DecodeError if it is broken or lacks a required field."""
     from google.protobuf import text_format
 
     message = kind()
     try:
         with warnings.catch_warnings():
-            # Python only warns of an octal escape that stands for no byte.
+            # Python only warns about an invalid octal escape.
             warnings.simplefilter("error")
             text_format.Parse(text, message)
     except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
-        # It quotes the line, which may have the ledger's password.
+        # The error quotes the line, which may contain the ledger's password.
         reason = redact_text(" ".join(str(error).split()))
         raise DecodeError(f"not a {kind.DESCRIPTOR.name} in text format: {reason}") from error
     if not message.IsInitialized():
@@ -40,14 +40,14 @@ def parse_text(kind: type[M], text: str) -> M:
 
 
 def print_text(message: Message) -> str:
-    """Return `message` as Java's TextFormat prints it."""
+    """Format `message` like Java's TextFormat."""
     from google.protobuf import text_format
 
     return text_format.MessageToString(message, as_utf8=False)
 
 
 def as_text(data: bytes, what: str) -> str:
-    """Return `data` as UTF-8 text, or raise DecodeError."""
+    """Decode UTF-8. Raises DecodeError, naming `what` was expected, if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -55,13 +55,13 @@ def as_text(data: bytes, what: str) -> str:
 
 
 def looks_like_text(kind: type[Message], data: bytes) -> bool:
-    """Return whether `data` is ASCII that begins with the name of a field of `kind`, as text format does."""
+    """Return True if `data` is ASCII and begins with a field name of `kind`, like text format."""
     begins = _name_re.match(data)
     return begins is not None and data.isascii() and begins[1].decode() in kind.DESCRIPTOR.fields_by_name
 
 
 def checked_line(text: str | bytes, what: str, forbidden: str = "\n") -> str:
-    """Return `text` if it can stand in a line; DecodeError where a `forbidden` letter would break it."""
-    if isinstance(text, bytes) or any(letter in text for letter in forbidden):
-        raise DecodeError(f"{what}: {text!r} cannot stand in a line of text")
+    """Return `text`. Raises DecodeError if it is not UTF-8 or contains a character of `forbidden`."""
+    if isinstance(text, bytes) or any(character in text for character in forbidden):
+        raise DecodeError(f"{what}: {text!r} does not fit into a line of text")
     return text

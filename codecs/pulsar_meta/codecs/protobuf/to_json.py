@@ -1,8 +1,7 @@
-"""Protobuf messages as JSON values: names as in the .proto, absent fields absent, nothing lost.
+"""Convert protobuf messages to JSON values without loss: names as in the .proto, absent fields left out.
 
-The encoder is compiled once per message type: for the 100 000 ranges of a large cursor
-`google.protobuf.json_format` needs about four times as long. Fields that the schema does not know stand as
-`unknown_fields` in the message that has them.
+Encoders are compiled once per message type. `google.protobuf.json_format` takes about four times as long for
+the 100 000 ranges of a large cursor. Unknown fields become the member `unknown_fields` of their message.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ _INTEGERS: Final = frozenset(
         FieldDescriptor.TYPE_SFIXED64,
     }
 )
-# Words of bit sets are always strings: a set of flags is no quantity, and bit 63 is common.
+# Words of bit sets are always strings, because they are flags, not quantities, and bit 63 is common.
 _BIT_SETS: Final = ("deleteSet", "ack_set", "LongListMap.values")
 _GROUP: Final = 3
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
-    """Return `message` in the JSON form; it may lack required fields, what is absent stays absent."""
+    """Convert `message` to JSON. It may lack required fields."""
     careful = not message.IsInitialized() or has_unknown_fields(message)
     return encoder_of(message.DESCRIPTOR, careful=careful)(message)
 
 
 def has_unknown_fields(message: Message) -> bool:
-    """Return whether `message`, or one inside it, has fields that its schema does not know."""
+    """Return True if `message`, or a message inside it, has fields that are not in its .proto."""
     known = type(message)()
     known.CopyFrom(message)
     known.DiscardUnknownFields()
@@ -54,9 +53,9 @@ def has_unknown_fields(message: Message) -> bool:
 
 @cache
 def encoder_of(descriptor: Descriptor, *, careful: bool = False) -> Encoder:
-    """Return the compiled function that makes JSON of one message type.
+    """Return a compiled function that converts messages of one type to JSON.
 
-    The quick form takes required fields for granted and looks for no unknown ones; the careful does both.
+    Only the `careful` encoder supports missing required fields and unknown fields.
     """
     scope: dict[str, Any] = {
         "low": -MAX_SAFE_INTEGER,
@@ -65,7 +64,7 @@ def encoder_of(descriptor: Descriptor, *, careful: bool = False) -> Encoder:
         "b64": _base64,
         "map_of": _map_of,
         "unknown": unknown_fields,
-        "encoders": OfFields(descriptor, partial(encoder_of, careful=careful)),
+        "encoders": ByField(descriptor, partial(encoder_of, careful=careful)),
     }
     lines = ["def encode(m):", " d = {}"]
     for field in descriptor.fields:
@@ -89,13 +88,13 @@ def _statement(field: FieldDescriptor, careful: bool) -> str:
         return f" d[{name!r}] = {_expression(field, get)}"
     if field.message_type is not None:
         return f" if m.HasField({name!r}): d[{name!r}] = {_expression(field, get)}"
-    # HasField costs twice what reading a field does, and a value that is not the default is there.
+    # HasField takes twice as long as reading a field, and a value that is not the default must be present.
     present = f"(f := {get}) != {field.default_value!r} or m.HasField({name!r})"
     return f" if {present}: d[{name!r}] = {_expression(field, 'f')}"
 
 
 def _expression(field: FieldDescriptor, get: str) -> str:
-    """Return the Python expression for the JSON of one value of `field`, read by the expression `get`."""
+    """Return a Python expression for the JSON of a value of `field`, which the expression `get` reads."""
     if field.message_type is not None:
         return f"encoders[{field.name!r}]({get})"
     if field.enum_type is not None:
@@ -117,14 +116,14 @@ def _expression(field: FieldDescriptor, get: str) -> str:
 
 
 def is_bit_set(field: FieldDescriptor) -> bool:
-    """Return whether the numbers of a field are words of bits, which are text whatever their size."""
+    """Return True if a field's numbers are words of a bit set, which are always strings in JSON."""
     return field.full_name.endswith(_BIT_SETS)
 
 
-class OfFields(dict[str, Made]):
-    """What is compiled for a message's own messages, by field, when the first value of the field is there.
+class ByField(dict[str, Made]):
+    """Compiled functions for the inner messages of a message type, by field name, compiled on first use.
 
-    Most values have few of the fields that they could have, and message types may contain themselves.
+    Most messages have few of their possible fields, and message types may contain themselves.
     """
 
     def __init__(self, descriptor: Descriptor, compiled: Callable[[Descriptor], Made]) -> None:
@@ -139,23 +138,25 @@ class OfFields(dict[str, Made]):
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Return whether a field is a map, which JSON has as an object."""
-    # Asked first, because `GetOptions` imports the descriptors of descriptors.
+    """Return True if a field is a map, which becomes a JSON object."""
+    # Checked first, because `GetOptions` imports the descriptors of descriptors.
     inner = field.message_type
     return inner is not None and inner.has_options and inner.GetOptions().map_entry
 
 
 def _map_of(message: Message, name: str, number: int) -> Any:
-    """Return a map of strings as an object; as a list of keys and values where one of them is not UTF-8."""
+    """Convert a map of strings to an object, or to a list of keys and values if a string is not UTF-8."""
     try:
-        found = dict(sorted(getattr(message, name).items()))
-        if all(isinstance(value, str) for value in found.values()):
-            return found
+        members = dict(sorted(getattr(message, name).items()))
+        if all(isinstance(value, str) for value in members.values()):
+            return members
     except UnicodeDecodeError:
         pass
     data = message.SerializePartialToString()
-    entries = [data[one.content : one.end] for one in split_fields(data) if one.number == number]
-    pairs = ({one.number: entry[one.content : one.end] for one in split_fields(entry)} for entry in entries)
+    entries = [data[field.content : field.end] for field in split_fields(data) if field.number == number]
+    pairs = [
+        {part.number: entry[part.content : part.end] for part in split_fields(entry)} for entry in entries
+    ]
     return [{"key": _text_of(pair.get(1, b"")), "value": _text_of(pair.get(2, b""))} for pair in pairs]
 
 
@@ -171,17 +172,17 @@ def _base64(value: bytes) -> str:
 
 
 def _text(value: bytes | str) -> Any:
-    """Return the JSON of a string field whose bytes are not UTF-8 (protobuf hands those out as bytes)."""
+    """Convert a string field. Protobuf returns bytes if it is not UTF-8; these become a base64 object."""
     return value if isinstance(value, str) else {"base64": _base64(value)}
 
 
 def readable(text: bytes | str) -> str:
-    """Return a string field to be shown; bytes that are not UTF-8 become escapes."""
+    """Format a string field for display, with escapes for bytes that are not UTF-8."""
     return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 
 class UnknownField(TypedDict):
-    """A field that the schema does not know, by its number and type on the wire; bytes are base64."""
+    """A field that is not in the .proto: its number and wire type; bytes are base64."""
 
     number: int
     wire_type: int
@@ -189,7 +190,7 @@ class UnknownField(TypedDict):
 
 
 def unknown_fields(message: Message) -> list[UnknownField]:
-    """Return the fields that the schema of `message` itself does not know, in the order of their bytes."""
+    """Return the fields of `message` (not of inner messages) that are not in its .proto, in stored order."""
     return _unknown_set(UnknownFieldSet(message))
 
 

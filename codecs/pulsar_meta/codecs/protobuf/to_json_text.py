@@ -1,7 +1,6 @@
-"""Protobuf messages as JSON text at once: what `dumps` writes of their JSON form, without that form.
+"""Convert protobuf messages directly to JSON text, equal to `dumps(message_to_json(message))` but faster.
 
-For whole messages without unknown fields. Making dictionaries, and text of these, is most of the work where a
-store has many values. `TypeError` where only the JSON form says what is right: text that is no UTF-8.
+For complete messages without unknown fields. Raises TypeError for string fields that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
-from pulsar_meta.codecs.protobuf.to_json import OfFields, encoder_of, is_bit_set
+from pulsar_meta.codecs.protobuf.to_json import ByField, encoder_of, is_bit_set
 from pulsar_meta.codecs.secrets import redact
 
-# Writes a message; the second argument is the text of the field that is handed in, "" where it has none.
+# Converts a message to text; the second argument is the text of the `given` field, "" if it is empty.
 Writer = Callable[[Any, str], str]
 
 _INTEGERS: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 _PAIRS: Final = ({"key", "value"}, {"name", "value"})
-_TRUTH: Final = {True: "true", False: "false"}
-# So many rows at once: the text with places for their numbers is kept.
+_BOOLEANS: Final = {True: "true", False: "false"}
+# The number of rows that are formatted at once, with one cached template.
 _BLOCK: Final = 64
 
 _text_of: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def rows_text(row: str, places: int, numbers: Sequence[int]) -> str:
-    """Return `row`, a text with so many places (%s), filled for each handful of numbers, commas between."""
+    """Format rows: `row` is a template with `places` %s, filled from `numbers`; commas separate the rows."""
     size = places * _BLOCK
     if len(numbers) <= size:
         return _repeated(row, len(numbers) // places) % tuple(numbers)
@@ -45,10 +44,10 @@ def _repeated(row: str, count: int) -> str:
 
 @cache
 def writer_of(descriptor: Descriptor, given: str = "", *, hide: bool = False) -> Writer:
-    """Return the compiled function that writes messages of one type.
+    """Return a compiled function that converts messages of one type to JSON text.
 
-    `given`: the repeated field whose text is handed in. `hide`: secrets in pairs of key and value are
-    redacted.
+    `given` is a repeated field whose text the caller passes. `hide` redacts secrets in pairs of key and
+    value.
     """
     if hide and {field.name for field in descriptor.fields} in _PAIRS:
         as_json = encoder_of(descriptor)
@@ -58,8 +57,8 @@ def writer_of(descriptor: Descriptor, given: str = "", *, hide: bool = False) ->
         "high": MAX_SAFE_INTEGER,
         "digits": '"{}"'.format,
         "text": _redacted_text if hide else _text,
-        "truth": _TRUTH,
-        "writers": OfFields(descriptor, partial(writer_of, hide=hide)),
+        "booleans": _BOOLEANS,
+        "writers": ByField(descriptor, partial(writer_of, hide=hide)),
     }
     statements = [_statement(field, given) for field in descriptor.fields]
     source = "\n".join(["def write(m, given):", " t = ''", *statements, " return '{' + t[2:] + '}'"])
@@ -69,7 +68,7 @@ def writer_of(descriptor: Descriptor, given: str = "", *, hide: bool = False) ->
 
 
 def _statement(field: FieldDescriptor, given: str) -> str:
-    """Return the statement that adds a field to the text `t`, with a comma before it."""
+    """Return a statement that appends a field to the text `t`, after a comma."""
     name, get = field.name, f"m.{field.name}"
     if name == given:
         return f""" if given: t += f', "{name}": [{{given}}]'"""
@@ -81,7 +80,7 @@ def _statement(field: FieldDescriptor, given: str) -> str:
 
 
 def _expression(field: FieldDescriptor, get: str) -> str:
-    """Return what stands in an f-string for the JSON of one value of `field`."""
+    """Return the f-string fragment for the JSON of one value of `field`."""
     if field.message_type is not None:
         return f'{{writers["{field.name}"]({get}, "")}}'
     if is_bit_set(field):
@@ -91,7 +90,7 @@ def _expression(field: FieldDescriptor, get: str) -> str:
     if field.type == FieldDescriptor.TYPE_STRING:
         return f"{{text({get})}}"
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        return f"{{truth[{get}]}}"
+        return f"{{booleans[{get}]}}"
     raise NotImplementedError(f"no text for {field.full_name}")
 
 
@@ -102,5 +101,5 @@ def _redacted_text(value: str | bytes) -> str:
 
 def _text(value: str | bytes) -> str:
     if isinstance(value, bytes):
-        raise TypeError("text that is no UTF-8")
+        raise TypeError("not UTF-8")
     return quoted(value)
