@@ -63,7 +63,7 @@ def test_header_and_footer_are_recognized() -> None:
     assert not is_footer(head)
     assert not is_header(foot)
     assert not is_header({"path": "/a", "snapshot": 1})
-    with pytest.raises(DecodeError, match="form 2"):
+    with pytest.raises(DecodeError, match="format 2"):
         is_header({"snapshot": 2})
 
 

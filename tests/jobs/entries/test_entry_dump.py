@@ -92,8 +92,8 @@ def test_a_batch_with_too_few_messages_shows_them_and_a_fault() -> None:
     reported: list[PulsarMetaError] = []
     document = describe(entry, EntryFormat(), DumpOptions(deep=True, form="text"), reported.append)
     assert [message["payload"] for message in document["messages"]] == ["payload 0", "payload 1"]
-    assert document["unopened"] == "the entry says 3 messages, its payload has 2"
-    assert [str(error) for error in reported] == ["entry 1:2: the entry says 3 messages, its payload has 2"]
+    assert document["unopened"] == "the entry claims 3 messages, its payload has 2"
+    assert [str(error) for error in reported] == ["entry 1:2: the entry claims 3 messages, its payload has 2"]
 
 
 @pytest.mark.parametrize("codec", ["zlib", "zstd", "lz4", "snappy"])

@@ -1,1 +1,1 @@
-"""The files that bookies and the offloader write: entry logs, journals, indexes, objects."""
+"""Files that bookies and offloaders write: entry logs, journals, ledger indexes, offloaded objects."""

@@ -1,13 +1,12 @@
-"""Entry logs, in which a bookie keeps the entries of all its ledgers, and the index files of single ledgers.
+"""Entry logs, which contain the entries of all ledgers of a bookie, and the index files of single ledgers.
 
     header of 1024 bytes: "BKLO", int32 version, int64 offset of the ledgers map, int32 number of ledgers
     records: int32 size, bookie entry
     ledgers map of a sealed log: records of ledger -1 and entry -2 with the bytes of each ledger
 
-A location is (log id << 32) | offset. The offset points past the record's size, at the ledger id. Logs
-written with
-direct I/O pad to blocks of 4096 bytes with 0xF0 and are preallocated with zeros, so a record's size is
-positive.
+A location is (log id << 32) | offset. The offset points to the ledger id, after the record's size. Logs
+written with direct I/O are padded to blocks of 4096 bytes with 0xF0 and preallocated with zeros, so sizes
+that are zero or negative are fill.
 
 Bookies with interleaved or sorted storage keep one index file per ledger (`*.idx`):
 
@@ -36,7 +35,7 @@ HEADER_SIZE: Final = 1024
 NO_LEDGER: Final = -1
 LEDGERS_MAP_ENTRY: Final = -2
 
-# With the zeros up to its end.
+# Includes the zeros at its end.
 _HEAD: Final = struct.Struct(f">4siqi{HEADER_SIZE - 20}x")
 _SIZE: Final = struct.Struct(">i")
 _RECORD: Final = struct.Struct(">iqq")
@@ -47,7 +46,7 @@ _PIECE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """The header of an entry log. Offset and count are 0 until the log is sealed, and after a crash."""
+    """The header of an entry log. Offset and count are 0 if the log was not sealed."""
 
     version: int
     ledgers_map_offset: int
@@ -55,7 +54,7 @@ class LogHeader:
 
 
 class Record(NamedTuple):
-    """Where one bookie entry lies: `size` bytes at `offset`, which is past its size as in a location."""
+    """The place of a bookie entry: `size` bytes at `offset`, after the record's size as in a location."""
 
     ledger_id: int
     entry_id: int
@@ -64,14 +63,14 @@ class Record(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes between records that are no record, [offset, end)."""
+    """Bytes [offset, end) between records that are not a record."""
 
     offset: int
     end: int
 
 
 def decode_log_header(data: Buffer) -> LogHeader:
-    """Return the header of an entry log; DecodeError where `data` does not begin with one."""
+    """Decode the header of an entry log. Raises DecodeError if `data` does not begin with one."""
     magic, version, map_offset, count = Reader(data).numbers(_HEAD, "an entry log's header")
     if magic != MAGIC:
         raise DecodeError(f"expected an entry log's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
@@ -79,11 +78,11 @@ def decode_log_header(data: Buffer) -> LogHeader:
 
 
 def record_at(data: Buffer, offset: int) -> Record:
-    """Return the record that a location's `offset` points at; DecodeError where none fits there."""
+    """Return the record at a location's `offset`. Raises DecodeError if no record fits there."""
     view = byte_view(data)
     if not 4 <= offset <= len(view) - HEADER.size:
         raise DecodeError(
-            f"a record at {offset} would lie outside of the {len(view)} bytes of the log", offset=offset
+            f"a record at {offset} would be outside of the log's {len(view)} bytes", offset=offset
         )
     size, ledger_id, entry_id = _RECORD.unpack_from(view, offset - 4)
     if size < HEADER.size or offset + size > len(view):
@@ -92,10 +91,10 @@ def record_at(data: Buffer, offset: int) -> Record:
 
 
 def scan_records(data: Buffer, start: int = HEADER_SIZE) -> Iterator[Record | Damage]:
-    """Yield every entry of a log from `start` on, in the order of the file.
+    """Yield all entries of a log from `start` on, in file order.
 
-    Padding, zeros and records of no ledger are passed over. What cannot be a record is Damage,
-    and the next record is searched for; a torn last record is Damage up to the end.
+    Skips padding, zeros and records without a ledger. Yields Damage for bytes that can't be a record, and
+    continues with the next record that it finds. A truncated last record is Damage, too.
     """
     view = byte_view(data)
     at, end = start, len(view) - _RECORD.size
@@ -105,33 +104,33 @@ def scan_records(data: Buffer, start: int = HEADER_SIZE) -> Iterator[Record | Da
             at = _skip_fill(view, at)
         elif ledger_id == NO_LEDGER and at + 4 + size <= len(view):
             at += 4 + size
-        elif _plausible(view, at):
+        elif _is_plausible(view, at):
             yield Record(ledger_id, entry_id, at + 4, size)
             at += 4 + size
         else:
-            found = _next_record(view, at + 1)
-            yield Damage(at, found)
-            at = found
+            following = _next_record(view, at + 1)
+            yield Damage(at, following)
+            at = following
 
 
 def ledgers_map(data: Buffer, header: LogHeader) -> dict[int, int] | None:
-    """Return how many bytes each ledger has in a sealed log, sizes of records included.
+    """Return the bytes of each ledger in a sealed log, including the sizes of records.
 
-    None where the log has no map that can be trusted: never sealed, or its count does not fit.
+    Returns None if the log has no valid map, because it was not sealed or the count does not match.
     """
     view, at = byte_view(data), header.ledgers_map_offset
     if header.version < 1 or at < HEADER_SIZE or header.ledgers_count <= 0:
         return None
-    found: dict[int, int] = {}
-    while len(found) < header.ledgers_count and at + _MAP.size <= len(view):
+    sizes: dict[int, int] = {}
+    while len(sizes) < header.ledgers_count and at + _MAP.size <= len(view):
         size, ledger_id, entry_id, count = _MAP.unpack_from(view, at)
         rows = at + _MAP.size
         fits = 0 <= count <= (len(view) - rows) // _MAP_ROW.size and size == 20 + count * _MAP_ROW.size
         if (ledger_id, entry_id) != (NO_LEDGER, LEDGERS_MAP_ENTRY) or not fits:
             return None
-        found.update(_MAP_ROW.iter_unpack(view[rows : rows + count * _MAP_ROW.size]))
+        sizes.update(_MAP_ROW.iter_unpack(view[rows : rows + count * _MAP_ROW.size]))
         at += 4 + size
-    return found if len(found) == header.ledgers_count else None
+    return sizes if len(sizes) == header.ledgers_count else None
 
 
 def split_location(location: int) -> tuple[int, int]:
@@ -139,8 +138,8 @@ def split_location(location: int) -> tuple[int, int]:
     return location >> 32, location & 0xFFFFFFFF
 
 
-def _plausible(view: memoryview, at: int) -> bool:
-    """Return whether a whole bookie entry can begin at `at`: a size that fits, ids that an entry can have."""
+def _is_plausible(view: memoryview, at: int) -> bool:
+    """Return True if a complete bookie entry can begin at `at`, judging by its size and ids."""
     if at + 4 + HEADER.size > len(view):
         return False
     size = _SIZE.unpack_from(view, at)[0]
@@ -151,24 +150,24 @@ def _plausible(view: memoryview, at: int) -> bool:
 
 
 def _next_record(view: memoryview, at: int) -> int:
-    """Return where the next record begins that is followed by another, by fill or by the end."""
+    """Return the offset of the next record that is followed by another record, by fill or by the end."""
     last = len(view) - 4 - HEADER.size
     while at <= last:
-        if _plausible(view, at) and _follows(view, at + 4 + _SIZE.unpack_from(view, at)[0]):
+        if _is_plausible(view, at) and _can_follow(view, at + 4 + _SIZE.unpack_from(view, at)[0]):
             return at
         at += 1
     return len(view)
 
 
-def _follows(view: memoryview, at: int) -> bool:
+def _can_follow(view: memoryview, at: int) -> bool:
     if at + _RECORD.size > len(view):
         return True
     size, ledger_id, _ = _RECORD.unpack_from(view, at)
-    return size <= 0 or ledger_id == NO_LEDGER or _plausible(view, at)
+    return size <= 0 or ledger_id == NO_LEDGER or _is_plausible(view, at)
 
 
 def _skip_fill(view: memoryview, at: int) -> int:
-    """Return the next place after `at` where a positive size can stand: past zeros and 0xF0 at once."""
+    """Return the next offset after `at` that can have a positive size, skipping runs of zeros and 0xF0."""
     first = view[at]
     if first not in (0x00, 0xF0):
         return at + 1
@@ -179,7 +178,7 @@ def _skip_fill(view: memoryview, at: int) -> int:
         end += len(piece) - len(rest)
         if rest:
             break
-    # A size is at most three zeros and then something.
+    # A positive size begins with at most three zero bytes.
     return max(at + 1, end - 3) if first == 0x00 else max(at + 1, end)
 
 
@@ -193,7 +192,7 @@ _LOCATION: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """What stands before the locations; `explicit_lac` is None in version 0."""
+    """The header before the locations; `explicit_lac` is None in version 0."""
 
     version: int
     master_key: bytes = field(repr=False)
@@ -202,7 +201,7 @@ class IndexHeader:
 
 
 def decode_index_header(data: Buffer) -> IndexHeader:
-    """Return the header of a ledger's index; DecodeError where `data` does not begin with one."""
+    """Decode the header of a ledger's index. Raises DecodeError if `data` does not begin with one."""
     header = Reader(Reader(data).expect(HEADER_SIZE, "a ledger index's header"))
     magic, version = header.numbers(_INDEX_HEADER, "a ledger index's header")
     if magic != INDEX_MAGIC:
@@ -216,7 +215,7 @@ def decode_index_header(data: Buffer) -> IndexHeader:
 
 
 def location_of(data: Buffer, entry_id: int) -> int:
-    """Return the location of an entry, 0 where the index has none."""
+    """Return the location of an entry, or 0 if the index has none."""
     at = HEADER_SIZE + entry_id * _LOCATION.size
     if entry_id < 0 or at + _LOCATION.size > len(data):
         return 0
@@ -224,7 +223,7 @@ def location_of(data: Buffer, entry_id: int) -> int:
 
 
 def locations(data: Buffer) -> tuple[array[int], array[int]]:
-    """Return the entries that a ledger's index holds and their locations, as two columns."""
+    """Return the entry ids in a ledger's index and their locations, as two columns."""
     view = byte_view(data)
     whole = (len(view) - HEADER_SIZE) // _LOCATION.size * _LOCATION.size
     rows = view[HEADER_SIZE : HEADER_SIZE + max(0, whole)]

@@ -1,11 +1,11 @@
-"""A bookie's journal: what it acknowledged, in the order it came, before any of it is in an entry log.
+"""A bookie's journal, which has acknowledged entries in order of arrival before they are in an entry log.
 
     "BKLG", int32 version, header up to 8 or 512 bytes, then records: int32 size, bookie entry
 
-From version 5 on a size of -256 is padding: int32 count, so many bytes. A size of 0 ends the file, which
-is preallocated. Negative entry ids are no entries but notes of the bookie to itself. A file that was used
-again (journalReuseFiles) goes on behind its end with what an older journal left: whole records where they
-happen to begin there, which a bookie that replays takes for its own, else bytes that are none.
+Since version 5, a size of -256 means padding: int32 count, count bytes. Files are preallocated, so a size of
+0 marks the end. Records with negative entry ids are the bookie's notes, such as a ledger's master key. A
+reused file (journalReuseFiles) has remains of an older journal after its end. If complete records happen to
+begin there, a bookie replays them; otherwise the bytes are not a record.
 
 Sources: apache/bookkeeper JournalChannel.java, Journal.java, BookieImpl.java.
 """
@@ -28,7 +28,7 @@ MASTER_KEY: Final = -0x1000
 FENCE: Final = -0x2000
 
 NEWEST_VERSION: Final = 6
-STALE: Final = ": the rest of an older journal in a journal file that was used again, or damage"
+STALE: Final = " (damage, or the remains of an older journal in a reused file)"
 
 _HEAD: Final = struct.Struct(">4si")
 _SIZE: Final = struct.Struct(">i")
@@ -37,10 +37,10 @@ _MARK: Final = struct.Struct(">qq")
 
 
 def journal_start(data: Buffer) -> tuple[int, int]:
-    """Return (version, offset of the first record) of a journal file; DecodeError where it is none."""
+    """Return (version, offset of the first record). Raises DecodeError if it is not a journal file."""
     magic, version = Reader(data).numbers(_HEAD, "a journal's header")
     if magic != MAGIC:
-        # Version 1 had no header: it begins with the first record.
+        # Version 1 has no header and begins with the first record.
         if _SIZE.unpack(magic)[0] >= _IDS.size:
             return 1, 0
         raise DecodeError(f"expected a journal's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
@@ -50,10 +50,10 @@ def journal_start(data: Buffer) -> tuple[int, int]:
 
 
 def journal_records(data: Buffer) -> Iterator[Record]:
-    """Yield the records of a journal file in order, the bookie's notes (negative entry ids) included.
+    """Yield the records of a journal file in order, including the bookie's notes (negative entry ids).
 
-    The end is a size of 0 or a torn last record. DecodeError where the file is no journal or a size in
-    it cannot be.
+    Stops at a size of 0 or at a truncated last record. Raises DecodeError if the file is not a journal or has
+    a broken record.
     """
     view = byte_view(data)
     version, at = journal_start(view)
@@ -66,24 +66,24 @@ def journal_records(data: Buffer) -> Iterator[Record]:
             at = _after_padding(view, start)
             continue
         if size < _IDS.size:
-            raise DecodeError(f"a journal's record claims {size} bytes{STALE}", offset=at)
+            raise DecodeError(f"a journal record claims {size} bytes{STALE}", offset=at)
         if start + size > len(view):
             return
         ledger_id, entry_id = _IDS.unpack_from(view, start)
         record = Record(ledger_id, entry_id, start, size)
         if not _can_be(view, record):
-            raise DecodeError(f"expected a journal's record, found bytes that are none{STALE}", offset=at)
+            raise DecodeError(f"expected a journal record, found other bytes{STALE}", offset=at)
         yield record
         at = start + size
 
 
 def is_entry(record: Record) -> bool:
-    """Return whether a journal's record is an entry and no note of the bookie."""
+    """Return True if a journal record is an entry, not a note of the bookie."""
     return record.entry_id >= 0 and record.ledger_id >= 0 and record.size >= HEADER.size
 
 
 def _can_be(view: memoryview, record: Record) -> bool:
-    """Return whether a record can be an entry or a note of the bookie; bytes of an older journal may not."""
+    """Return True if a record can be an entry or a note; remains of an older journal often can't."""
     if record.entry_id < 0 or record.ledger_id < 0:
         return record.ledger_id >= 0
     if record.size < HEADER.size:
@@ -93,14 +93,14 @@ def _can_be(view: memoryview, record: Record) -> bool:
 
 
 def noted_key(data: Buffer) -> bytes:
-    """Return the master key in a bookie's note of it (entry id MASTER_KEY), a whole record."""
+    """Return the ledger's master key from a note (a complete record with the entry id MASTER_KEY)."""
     note = Reader(data)
     note.numbers(_IDS, "a journal's note")
     return bytes(note.sized("the master key"))
 
 
 def decode_mark(data: Buffer) -> tuple[int, int]:
-    """Return (journal file id, offset) of a `lastMark` file: what lies before is in the entry logs."""
+    """Return (journal file id, offset) from a `lastMark` file. All earlier records are in entry logs."""
     journal_id, offset = Reader(data).numbers(_MARK, "a journal mark")
     return journal_id, offset
 

@@ -1,15 +1,15 @@
-"""Offloaded ledgers: objects of blocks with an index object, and Hadoop's SequenceFile.
+"""Offloaded ledgers: data objects with index objects (jcloud), and Hadoop's SequenceFiles (file system).
 
     data object:  blocks, each: int32 magic, int64 size of this header, int64 size of the block,
                   int64 first entry [, int64 ledger], zeros up to the header's size;
                   then int32 size, int64 entry, frame … ; then padding FE DC DE AD …
-    index, form 1: int32 magic, int32 size, int64 size of the data object, int64 size of a block header,
+    index, format 1: int32 magic, int32 size, int64 size of the data object, int64 size of a block header,
                   int32 blocks, int32 size, LedgerMetadata; one row per block: int64 first entry, int32 part,
                   int64 offset
-    index, form 2: int32 magic, size, size of the data object, size of a block header; then for each ledger
+    index, format 2: int32 magic, size, size of the data object, size of a block header; then for each ledger
                   int64 ledger, int32 blocks, int32 size, LedgerInfo, rows as above
 
-Entries have no bookie header and no digest. Form 2 is in Pulsar's code, but nothing there writes it.
+Entries have no bookie header and no digest. Pulsar has code for format 2 but never writes it.
 
 A MapFile consists of two SequenceFiles: `data`, and `index` with every 128th key and its offset.
 
@@ -17,16 +17,15 @@ A MapFile consists of two SequenceFiles: `data`, and `index` with every 128th ke
             bool by blocks; if compressed the codec's class; int32 count and that many pairs of text;
             a sync mark of 16 bytes
     record: int32 size, int32 size of the key, key, value (compressed alone if records are)
-    block:  vint records; then four compressed parts with a vint size each: sizes of keys, keys, sizes of
+    block:  vint records; then four compressed parts, each with a vint size: sizes of keys, keys, sizes of
             values, values
     before some records and before every block: int32 -1 and the sync mark
 
-Pulsar's file system offloader writes keys of LongWritable (int64) and values of BytesWritable (size, bytes).
+Pulsar's file system offloader writes LongWritable keys (int64) and BytesWritable values (size, bytes).
 
 Sources: apache/pulsar tiered-storage/jcloud OffloadIndexBlockImpl.java, OffloadIndexBlockV2Impl.java,
 DataBlockHeaderImpl.java, BlockAwareSegmentInputStreamImpl.java; apache/hadoop io/SequenceFile.java,
-MapFile.java,
-WritableUtils.java, compress/DefaultCodec.java.
+MapFile.java, WritableUtils.java, compress/DefaultCodec.java.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffloadedLedger:
-    """One ledger of an index object. `last_entry` is None where its metadata does not say.
+    """A ledger in an index object. `last_entry` is None if the ledger's metadata does not have it.
 
-    `custom` is BookKeeper's custom metadata of it, where for whom it was created stands; empty in form 2.
+    `custom` is the ledger's custom metadata, in which Pulsar stores its owner; empty in format 2.
     """
 
     ledger_id: int | None
@@ -82,14 +81,14 @@ class OffloadedLedger:
     custom: Mapping[str, str] = field(default_factory=dict)
 
     def block_of(self, entry_id: int) -> Block | None:
-        """Return the block that an entry lies in, None before the first."""
+        """Return the block that contains an entry, or None for entries before the first block."""
         at = bisect_right(self.blocks, entry_id, key=lambda block: block.first_entry)
         return self.blocks[at - 1] if at else None
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadIndex:
-    """An index object. A ledger of form 1 does not say its id: the object's name does."""
+    """An index object. Format 1 does not have the ledger's id, which is in the object's name."""
 
     data_size: int
     block_header_size: int
@@ -97,7 +96,7 @@ class OffloadIndex:
 
 
 class BlockEntry(NamedTuple):
-    """An entry within the bytes of a block: its frame is `size` bytes at `offset`."""
+    """An entry in a block. Its frame is `size` bytes at `offset`."""
 
     entry_id: int
     offset: int
@@ -105,7 +104,7 @@ class BlockEntry(NamedTuple):
 
 
 def decode_offload_index(data: Buffer) -> OffloadIndex:
-    """Return what an index object says; DecodeError where it breaks its format."""
+    """Decode an index object. Raises DecodeError if it is broken."""
     reader = Reader(data)
     magic, size, data_size, header_size = reader.numbers(_INDEX, "an offload index")
     if magic not in (INDEX_MAGIC, SEGMENT_INDEX_MAGIC):
@@ -123,7 +122,7 @@ def decode_offload_index(data: Buffer) -> OffloadIndex:
 
 
 def decode_block_header(data: Buffer) -> tuple[int, int, int]:
-    """Return (size of the header, size of the block, first entry) of the block that `data` begins with."""
+    """Return (header size, block size, first entry) of the block in `data`. Raises DecodeError."""
     magic, header_size, block_size, first_entry = Reader(data).numbers(_BLOCK, "a block")
     if magic not in (BLOCK_MAGIC, SEGMENT_BLOCK_MAGIC):
         raise DecodeError(f"expected a block of offloaded entries, found 0x{magic:08x}", offset=0)
@@ -133,9 +132,9 @@ def decode_block_header(data: Buffer) -> tuple[int, int, int]:
 
 
 def block_entries(data: Buffer, at: int = 0) -> Iterator[BlockEntry]:
-    """Yield the entries of (the first part of) a block from `at` on, while they are whole.
+    """Yield the entries of a block, or of its first part, from `at` on.
 
-    Ends at the padding and at an entry of which not all bytes are here.
+    Stops at the padding, and at an entry that is not complete.
     """
     view = byte_view(data)
     while at + ENTRY_HEADER.size <= len(view):
@@ -155,18 +154,18 @@ class _Rows(NamedTuple):
 
 
 def _with_blocks(ledgers: list[_Rows], data_size: int) -> tuple[OffloadedLedger, ...]:
-    """Return the ledgers with blocks that go on to the next one, of whichever ledger, or to the end."""
+    """Return the ledgers with blocks, each of which ends at the next block of any ledger."""
     offsets = sorted({offset for ledger in ledgers for _, _, offset in ledger.blocks})
     if offsets and not 0 <= offsets[0] <= offsets[-1] < data_size:
         raise DecodeError(f"blocks from {offsets[0]} to {offsets[-1]} in {data_size} bytes of data")
     ends = dict(zip(offsets, [*offsets[1:], data_size], strict=True))
-    made = []
+    offloaded = []
     for ledger_id, last_entry, rows, custom in ledgers:
         blocks = tuple(Block(first, part, offset, ends[offset]) for first, part, offset in rows)
-        if any(one.first_entry >= two.first_entry or one.end > two.offset for one, two in pairwise(blocks)):
-            raise DecodeError("blocks that do not follow each other")
-        made.append(OffloadedLedger(ledger_id, last_entry, blocks, custom))
-    return tuple(made)
+        if any(a.first_entry >= b.first_entry or a.end > b.offset for a, b in pairwise(blocks)):
+            raise DecodeError("the blocks are not in order")
+        offloaded.append(OffloadedLedger(ledger_id, last_entry, blocks, custom))
+    return tuple(offloaded)
 
 
 def _segments(reader: Reader) -> Iterator[_Rows]:
@@ -176,20 +175,19 @@ def _segments(reader: Reader) -> Iterator[_Rows]:
 
 
 def _ledger(reader: Reader, ledger_id: int | None = None) -> _Rows:
-    """Return what the index says of a ledger; the id is known in form 2 only."""
+    """Decode a ledger of an index; its id is only given in format 2."""
     at = reader.at
     count, metadata_size = reader.numbers(_COUNTS, "the counts of an index")
     if count < 0 or metadata_size < 0 or metadata_size + count * _ROW.size > reader.left:
         raise DecodeError(f"{count} blocks and {metadata_size} bytes of metadata do not fit", offset=at)
     metadata_at, metadata = reader.at, reader.take(metadata_size, "the ledger's metadata")
     with decoding(start=metadata_at):
-        last_entry, custom = _said(metadata, segment=ledger_id is not None)
+        last_entry, custom = _last_entry_and_custom(metadata, segment=ledger_id is not None)
     rows = reader.take(count * _ROW.size, "the blocks")
     return _Rows(ledger_id, last_entry, list(_ROW.iter_unpack(rows)), custom)
 
 
-def _said(metadata: memoryview, *, segment: bool) -> tuple[int | None, Mapping[str, str]]:
-    """Return (last entry, custom metadata)."""
+def _last_entry_and_custom(metadata: memoryview, *, segment: bool) -> tuple[int | None, Mapping[str, str]]:
     if segment:
         info = parse_message(ManagedLedgerInfo.LedgerInfo, metadata)
         return (info.entries - 1 if info.HasField("entries") else None), {}
@@ -200,7 +198,7 @@ def _said(metadata: memoryview, *, segment: bool) -> tuple[int | None, Mapping[s
 SYNC_SIZE: Final = 16
 LONG_KEY: Final = "org.apache.hadoop.io.LongWritable"
 LARGEST: Final = 128 << 20
-# Blocks end at a megabyte (io.seqfile.compress.blocksize), so they have not more keys than this.
+# Writers end a block at a megabyte (io.seqfile.compress.blocksize), so it can't have more keys than this.
 LARGEST_KEYS: Final = 16 << 20
 
 _MAGIC: Final = b"SEQ\x06"
@@ -210,17 +208,17 @@ _LONG: Final = struct.Struct(">q")
 
 
 class Truncated(DecodeError):
-    """There are fewer bytes than the record under way needs: more of the file may have them."""
+    """The bytes end inside a record. The caller may retry with more bytes of the file."""
 
 
 class _Reader(Reader):
-    """A reader of what Hadoop writes, that says where bytes may still come."""
+    """Reads Hadoop's types, and raises Truncated if bytes are missing."""
 
     __slots__ = ()
     short = Truncated
 
     def vint(self) -> int:
-        """Return a number of WritableUtils.writeVLong."""
+        """Read a number in the format of WritableUtils.writeVLong."""
         first = int.from_bytes(self.expect(1, "a number"), signed=True)
         if first >= -112:
             return first
@@ -229,17 +227,17 @@ class _Reader(Reader):
         return ~number if first < -120 else number
 
     def text(self) -> str:
-        """Return a text after its size."""
+        """Read a string that is prefixed with its size."""
         size, at = self.vint(), self.at
         try:
             return str(self.take(size, "a text"), "utf-8")
         except UnicodeDecodeError as error:
-            raise DecodeError("a text that is not UTF-8", offset=at) from error
+            raise DecodeError("expected UTF-8 text", offset=at) from error
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceHeader:
-    """How a file's records are stored; they begin at `size`."""
+    """The header of a SequenceFile; records begin at `size`."""
 
     key_class: str
     value_class: str
@@ -250,7 +248,7 @@ class SequenceHeader:
 
 
 class KeyedRecord(NamedTuple):
-    """A record of a LongWritable key; `value` as the writer serialized it. `end` is where the next begins."""
+    """A record with a LongWritable key and a serialized value; `end` is the offset of the next record."""
 
     key: int
     value: memoryview
@@ -258,7 +256,7 @@ class KeyedRecord(NamedTuple):
 
 
 def decode_sequence_header(data: Buffer) -> SequenceHeader:
-    """Return the header; DecodeError where it is none, or where the values cannot be read."""
+    """Decode the header. Raises DecodeError if it is broken or the compression is not supported."""
     reader = _Reader(data)
     magic = bytes(reader.view[:4])
     if magic != _MAGIC:
@@ -269,7 +267,7 @@ def decode_sequence_header(data: Buffer) -> SequenceHeader:
     if compressed:
         codec = reader.text()
         if codec != _ZLIB:
-            raise DecodeError(f"compressed by {codec}: only {_ZLIB} is known", offset=reader.at)
+            raise DecodeError(f"unsupported compression {codec}: expected {_ZLIB}", offset=reader.at)
     (pairs,) = reader.numbers(_INT, "the number of pairs")
     for _ in range(2 * pairs):
         reader.text()
@@ -278,9 +276,9 @@ def decode_sequence_header(data: Buffer) -> SequenceHeader:
 
 
 def decode_records(data: Buffer, header: SequenceHeader, start: int = 0) -> Iterator[KeyedRecord]:
-    """Yield the records from `start` on, where one (or its sync mark) begins; places count from `data`.
+    """Yield the records from `start` on, the offset of a record or a sync mark.
 
-    Truncated where `data` ends within a record or a block, DecodeError where it is broken.
+    Raises Truncated if `data` ends inside a record or a block, DecodeError if it is broken.
     """
     reader = _Reader(data, start)
     while reader.left:
@@ -298,16 +296,16 @@ def decode_records(data: Buffer, header: SequenceHeader, start: int = 0) -> Iter
 
 
 def bytes_of(record: KeyedRecord) -> memoryview:
-    """Return the bytes of a BytesWritable; DecodeError where its size does not fit."""
+    """Return the bytes of a BytesWritable. Raises DecodeError if its size does not match."""
     if len(record.value) < 4 or _INT.unpack_from(record.value)[0] != len(record.value) - 4:
-        raise DecodeError(f"entry {record.key}: its value is no BytesWritable")
+        raise DecodeError(f"entry {record.key}: its value is not a BytesWritable")
     return record.value[4:]
 
 
 def long_of(record: KeyedRecord) -> int:
-    """Return the number in a LongWritable; DecodeError where it is none."""
+    """Return the number in a LongWritable. Raises DecodeError if the value has another size."""
     if len(record.value) != _LONG.size:
-        raise DecodeError(f"key {record.key}: its value is no LongWritable")
+        raise DecodeError(f"key {record.key}: its value is not a LongWritable")
     return int(_LONG.unpack(record.value)[0])
 
 
@@ -324,7 +322,7 @@ def _record(reader: _Reader, size: int, header: SequenceHeader) -> KeyedRecord:
 
 
 def _block(reader: _Reader) -> Iterator[KeyedRecord]:
-    """Yield the records of the block that begins here, once all of it is here and fits."""
+    """Yield the records of the next block, after checking all of it."""
     start, count = reader.at, reader.vint()
     parts = []
     for limit in (LARGEST_KEYS, LARGEST_KEYS, LARGEST_KEYS, LARGEST):
@@ -335,12 +333,12 @@ def _block(reader: _Reader) -> Iterator[KeyedRecord]:
     try:
         yield from _records_of(parts, reader.at)
     except DecodeError as error:
-        # Its own offset, and that of what is Truncated, is one in a part.
+        # The inner error's offset refers to a decompressed part. An inner Truncated means damage here.
         raise DecodeError(f"a broken block of {count} records: {error.message}", offset=start) from error
 
 
 def _records_of(parts: list[memoryview], end: int) -> Iterator[KeyedRecord]:
-    """Yield the records of a block's four parts; DecodeError where sizes and bytes do not fit."""
+    """Yield the records in a block's four parts. Raises DecodeError if the parts do not match."""
     key_sizes, keys, value_sizes, values = map(_Reader, parts)
     for (key,) in _LONG.iter_unpack(keys.view):
         key_size = key_sizes.vint()
@@ -358,5 +356,5 @@ def _inflated(data: memoryview, offset: int, limit: int = LARGEST) -> memoryview
     except zlib.error as error:
         raise DecodeError(f"corrupt compression ({error})", offset=offset) from error
     if not stream.eof:
-        raise DecodeError(f"compression of more than {limit} bytes, or without its end", offset=offset)
+        raise DecodeError(f"compressed data is truncated, or exceeds {limit} bytes", offset=offset)
     return memoryview(raw)

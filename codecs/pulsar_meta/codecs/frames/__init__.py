@@ -1,1 +1,1 @@
-"""Entries as bookies store and brokers frame them, and the messages inside them."""
+"""Bookie entries, entry frames, and the messages inside them."""

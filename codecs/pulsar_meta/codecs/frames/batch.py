@@ -1,7 +1,7 @@
-"""The messages of an entry: decided, decompressed and split as Pulsar's own consumer does.
+"""Split an entry into messages, like Pulsar's consumer.
 
-A batch is `num_messages_in_batch` times: uint32 size, SingleMessageMetadata, payload. It is the
-presence of that field, not its value, that makes a batch.
+A batch repeats `num_messages_in_batch` times: uint32 size, SingleMessageMetadata, payload. An entry is a
+batch if that field is present, whatever its value.
 
 Sources: apache/pulsar ConsumerImpl.java and MessageParser.java (order of the decisions),
 Commands.deSerializeSingleMessageInBatch, MessageImpl.getIndex, PIP-429 (compacted batch indexes).
@@ -32,15 +32,14 @@ MARKERS: Final = {
 }  # fmt: skip
 
 _U32: Final = struct.Struct(">I")
-_Found = tuple[SingleMessageMetadata, memoryview]
+_Part = tuple[SingleMessageMetadata, memoryview]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `batch_index` is None where the entry is no batch; `index` where the broker gave none.
+    """A message. `batch_index` is None outside of batches, `index` is None if the broker assigned none.
 
-    `metadata` is what the entry keeps of this one message: SingleMessageMetadata in a batch, else the
-    entry's MessageMetadata.
+    `metadata` is SingleMessageMetadata in a batch, else the entry's MessageMetadata.
     """
 
     batch_index: int | None
@@ -50,15 +49,15 @@ class Message:
 
     @property
     def compacted_out(self) -> bool:
-        """Whether compaction removed the message and left this placeholder."""
+        """Whether this is the placeholder of a message that compaction removed."""
         return isinstance(self.metadata, SingleMessageMetadata) and self.metadata.compacted_out
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedEntry:
-    """The messages of an entry, or the reason why it has none that can be read one by one.
+    """The messages of an entry, or `unopened`, the reason why its messages can't be read.
 
-    `fault`: what is wrong after the last of `messages`, where only whole ones were asked for.
+    `fault` is the error after the last of `messages`, if `open_entry` was called with `partly`.
     """
 
     messages: Sequence[Message]
@@ -67,17 +66,17 @@ class OpenedEntry:
 
 
 def compression_name(metadata: MessageMetadata) -> str:
-    """Return none, lz4, zlib, zstd or snappy; DecodeError for a number that Pulsar has not assigned."""
+    """Return none, lz4, zlib, zstd or snappy. Raises DecodeError if the compression is unknown."""
     number = unknown_compression(metadata)
     if number is not None:
-        raise DecodeError(f"no compression has the number {number}")
+        raise DecodeError(f"unknown compression {number}")
     return CompressionType.Name(metadata.compression).lower()
 
 
 def unknown_compression(metadata: MessageMetadata) -> int | None:
-    """Return the number of a compression that Pulsar has not assigned, None for one that it has.
+    """Return the number of an unknown compression, or None if the compression is known.
 
-    protobuf keeps a number that the enum does not have as an unknown field.
+    Protobuf stores numbers that are not in the enum as unknown fields.
     """
     if metadata.HasField("compression"):
         return None
@@ -89,7 +88,7 @@ def unknown_compression(metadata: MessageMetadata) -> int | None:
 
 
 def why_unopened(metadata: MessageMetadata) -> str | None:
-    """Return why an entry's payload is not the messages of a user, None where it is."""
+    """Return the reason why an entry's payload has no readable user messages, or None if it has."""
     if metadata.HasField("marker_type"):
         return f"marker {MARKERS.get(metadata.marker_type, metadata.marker_type)}"
     if metadata.encryption_keys:
@@ -100,12 +99,12 @@ def why_unopened(metadata: MessageMetadata) -> str | None:
 
 
 def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE, partly: bool = False) -> OpenedEntry:
-    """Return the messages of a frame, payloads decompressed and up to `max_size` bytes together.
+    """Decompress and split a frame's payload into messages; `max_size` limits the decompressed size (bytes).
 
-    A marker, a chunk or an encrypted entry has none and says so. DecodeError where the payload cannot be
-    decompressed or a batch does not fit what its entry says; offsets count from the start of the
-    decompressed payload. With `partly` the messages before such a fault are returned, and the fault; of a
-    damaged compression those that come out before the damage.
+    Markers, chunks and encrypted entries have no messages, but a reason in `unopened`. Raises DecodeError if
+    the payload can't be decompressed, or if a batch does not match its entry's metadata (offsets count from
+    the start of the decompressed payload). With `partly`, returns the messages before such a fault, and the
+    fault.
     """
     reason = why_unopened(frame.metadata)
     if reason is not None:
@@ -118,21 +117,21 @@ def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE, partly: bool =
         return OpenedEntry(_salvaged(frame, max_size), fault=error)
     if not frame.metadata.HasField("num_messages_in_batch"):
         return OpenedEntry((Message(None, frame.index, frame.metadata, payload),))
-    found, fault = _split_partly(payload, frame.message_count)
-    places = _places(frame, len(found))
-    if fault is None and places is None:
-        fault = DecodeError(f"the entry says {frame.message_count} messages, its payload has {len(found)}")
+    parts, fault = _split_partly(payload, frame.message_count)
+    indexes = _batch_indexes(frame, len(parts))
+    if fault is None and indexes is None:
+        fault = DecodeError(f"the entry claims {frame.message_count} messages, its payload has {len(parts)}")
     if fault is not None and not partly:
         raise fault
-    if places is None:
-        # A reader takes them in their order, so the first ones are where they should be.
-        kept = list(frame.metadata.compacted_batch_indexes)[: len(found)]
-        places = kept if len(kept) == len(found) else range(len(found))
-    return OpenedEntry(tuple(_number(frame, found, places)), fault=fault)
+    if indexes is None:
+        # The messages before the fault are in order, so they have the first batch indexes.
+        kept = list(frame.metadata.compacted_batch_indexes)[: len(parts)]
+        indexes = kept if len(kept) == len(parts) else range(len(parts))
+    return OpenedEntry(tuple(_with_indexes(frame, parts, indexes)), fault=fault)
 
 
 def _salvaged(frame: Frame, max_size: int) -> tuple[Message, ...]:
-    """Return the whole messages of a batch that come out of a compression before its damage."""
+    """Return the complete messages of a batch before the damage in its compressed payload."""
     metadata, payload = frame.metadata, byte_view(frame.payload)
     if not metadata.HasField("num_messages_in_batch") or metadata.compacted_batch_indexes:
         return ()
@@ -141,15 +140,15 @@ def _salvaged(frame: Frame, max_size: int) -> tuple[Message, ...]:
         check_claim(codec, len(payload), metadata.uncompressed_size, max_size)
     except DecodeError:
         return ()
-    good = memoryview(salvage(codec, payload, metadata.uncompressed_size))
-    found, _ = _split_partly(good, frame.message_count)
-    return tuple(_number(frame, found, range(len(found))))
+    intact = memoryview(salvage(codec, payload, metadata.uncompressed_size))
+    parts, _ = _split_partly(intact, frame.message_count)
+    return tuple(_with_indexes(frame, parts, range(len(parts))))
 
 
 def decompress_payload(
     metadata: MessageMetadata, payload: Buffer, *, max_size: int = DEFAULT_MAX_SIZE
 ) -> memoryview:
-    """Return the payload as the producer had it; for a chunked message give the chunks joined."""
+    """Decompress a payload. For a chunked message, pass the joined chunks. Raises DecodeError."""
     codec = compression_name(metadata)
     if codec == "none":
         return byte_view(payload)
@@ -157,10 +156,10 @@ def decompress_payload(
 
 
 def split_batch(payload: Buffer, count: int) -> Iterator[tuple[SingleMessageMetadata, memoryview]]:
-    """Yield metadata and payload of the messages in a decompressed batch of at most `count`.
+    """Yield metadata and payload of each message in a decompressed batch of at most `count` messages.
 
-    It may end early, after a whole message: a compacted batch need not keep placeholders. DecodeError
-    where a size does not fit, or bytes are left over.
+    A batch may end early, because compaction need not keep placeholders. Raises DecodeError if a size does
+    not fit or bytes are left over.
     """
     reader = Reader(payload)
     end = len(reader.view)
@@ -174,42 +173,42 @@ def split_batch(payload: Buffer, count: int) -> Iterator[tuple[SingleMessageMeta
 
 
 def join_batch(messages: Sequence[tuple[SingleMessageMetadata, Buffer]]) -> bytes:
-    """Return the bytes of a batch before compression; sets `payload_size` of copies, not of what is given."""
+    """Encode a batch, uncompressed. Sets `payload_size` in copies of the metadata."""
     parts: list[bytes] = []
     for metadata, payload in messages:
         sized = SingleMessageMetadata()
         sized.CopyFrom(metadata)
         sized.payload_size = len(payload)
-        head = sized.SerializeToString()
-        parts += (_U32.pack(len(head)), head, bytes(payload))
+        header = sized.SerializeToString()
+        parts += (_U32.pack(len(header)), header, bytes(payload))
     return b"".join(parts)
 
 
-def _split_partly(payload: memoryview, count: int) -> tuple[list[_Found], DecodeError | None]:
-    """Return the whole messages of a batch, and what is wrong after them."""
-    found: list[_Found] = []
+def _split_partly(payload: memoryview, count: int) -> tuple[list[_Part], DecodeError | None]:
+    """Return the complete messages of a batch, and the error after them."""
+    parts: list[_Part] = []
     try:
-        for message in split_batch(payload, count):
-            found.append(message)
+        for part in split_batch(payload, count):
+            parts.append(part)
     except DecodeError as error:
-        return found, error
-    return found, None
+        return parts, error
+    return parts, None
 
 
-def _number(frame: Frame, found: list[_Found], places: Sequence[int]) -> Iterator[Message]:
-    """Give each message its place in the batch and its index."""
+def _with_indexes(frame: Frame, parts: list[_Part], batch_indexes: Sequence[int]) -> Iterator[Message]:
+    """Yield messages with their batch indexes and their indexes in the topic."""
     last, width = frame.index, frame.index_width
-    for place, (metadata, payload) in zip(places, found, strict=True):
-        index = None if last is None else last - max(0, width - 1 - place)
-        yield Message(place, index, metadata, payload)
+    for batch_index, (metadata, payload) in zip(batch_indexes, parts, strict=True):
+        index = None if last is None else last - max(0, width - 1 - batch_index)
+        yield Message(batch_index, index, metadata, payload)
 
 
-def _places(frame: Frame, found: int) -> Sequence[int] | None:
-    """Return the batch index of each message found: all, or those that compaction kept; None if neither."""
+def _batch_indexes(frame: Frame, size: int) -> Sequence[int] | None:
+    """Return the batch indexes of `size` messages (all, or those that compaction kept), or None."""
     count = frame.message_count
-    if found == count:
+    if size == count:
         return range(count)
     kept = list(frame.metadata.compacted_batch_indexes)
-    if len(kept) == found and all(0 <= place < count for place in kept):
+    if len(kept) == size and all(0 <= batch_index < count for batch_index in kept):
         return kept
     return None

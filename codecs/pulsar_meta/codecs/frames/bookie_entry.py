@@ -2,8 +2,8 @@
 
     int64 ledger, int64 entry, int64 last-add-confirmed, int64 length, digest, data
 
-`length` sums the data of this entry and all before it in its ledger. The digest covers the header and
-the data; only clients make and check it, a bookie never does.
+`length` is the size of the data of this and all earlier entries in the ledger. The digest covers the header
+and the data. Only clients compute and check it, bookies never do.
 
 Sources: apache/bookkeeper proto/checksum/DigestManager.java, CRC32DigestManager.java,
 CRC32CDigestManager.java, MacDigestManager.java, DummyDigestManager.java.
@@ -32,10 +32,10 @@ DIGEST_SIZES: Final[dict[DigestType, int]] = {"CRC32C": 4, "CRC32": 8, "HMAC": 2
 
 @dataclass(frozen=True, slots=True)
 class BookieEntry:
-    """A bookie entry; `data` is a view into the bytes given.
+    """A bookie entry; `data` is a view of the decoder's input.
 
-    `digest_type` is the one that the caller named, else the one that was found. `length` counts bytes
-    of data in the ledger up to and with this entry; `last_confirmed` is -1 for none.
+    `digest_type` is the caller's, or the one that was detected. `length` counts the ledger's bytes of data up
+    to and including this entry. `last_confirmed` is -1 if there is none.
     """
 
     ledger_id: int
@@ -50,12 +50,12 @@ class BookieEntry:
 def decode_bookie_entry(
     data: Buffer, digest_type: DigestType | None = None, *, password: bytes | None = None
 ) -> BookieEntry:
-    """Return the parts of a bookie entry and whether its digest is right.
+    """Decode a bookie entry and check its digest.
 
-    Without `digest_type` it is detected: by the digest that fits, else by where a frame can begin, else
-    Pulsar's default CRC32C. An HMAC is checked with `password`; with None with the empty one that Pulsar
-    uses by default, and is "unchecked" where that does not fit. DecodeError where the bytes
-    are too few.
+    Without `digest_type`, the type is detected: the one whose digest matches, else one after which a frame
+    begins, else CRC32C, Pulsar's default. An HMAC is checked with `password`. If that is None, the HMAC is
+    checked with the empty password (Pulsar's default), and is "unchecked" if it does not match. Raises
+    DecodeError if the bytes are too few.
     """
     view = byte_view(data)
     ledger_id, entry_id, last_confirmed, length = read_header(view)
@@ -65,7 +65,7 @@ def decode_bookie_entry(
 
 
 def read_header(data: Buffer) -> tuple[int, int, int, int]:
-    """Return (ledger, entry, last-add-confirmed, length) of a bookie entry; DecodeError under 32 bytes."""
+    """Return (ledger, entry, last-add-confirmed, length). Raises DecodeError if there are under 32 bytes."""
     ledger_id, entry_id, last_confirmed, length = Reader(data).numbers(HEADER, "a bookie entry's header")
     return ledger_id, entry_id, last_confirmed, length
 
@@ -80,7 +80,7 @@ def encode_bookie_entry(
     digest_type: DigestType = "CRC32C",
     password: bytes = b"",
 ) -> bytes:
-    """Return the bytes of a bookie entry with the digest computed."""
+    """Encode a bookie entry and compute its digest."""
     header = HEADER.pack(ledger_id, entry_id, last_confirmed, length)
     return header + _digest(digest_type, memoryview(header), memoryview(data), password) + bytes(data)
 
@@ -97,7 +97,7 @@ def _examine(
 
 
 def _guess_by_frame(view: memoryview) -> tuple[DigestType, Verdict]:
-    """Choose by where a frame begins when no digest fits; an HMAC may have a password we do not know."""
+    """Choose the type after whose digest a frame begins. An HMAC may have an unknown password."""
     guesses: tuple[tuple[DigestType, Verdict], ...] = (
         ("CRC32C", "bad"), ("CRC32", "bad"), ("HMAC", "unchecked"), ("DUMMY", "absent"),
     )  # fmt: skip

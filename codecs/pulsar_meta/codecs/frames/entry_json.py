@@ -1,4 +1,4 @@
-"""The JSON form of entries and their messages, as `dump-entries` writes it."""
+"""Entries and their messages as JSON, as `dump-entries` writes them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PARTITION_KEY: Final = "partition_key"
 
 
 class BrokerMetadata(TypedDict):
-    """Fields of the broker's metadata that the schema does not know."""
+    """Fields of the broker's metadata that are not in the .proto."""
 
     unknown_fields: list[UnknownField]
 
 
 class BrokerFacts(TypedDict, total=False):
-    """What the broker wrote before an entry; times are in ms, `index` is that of its last message."""
+    """The broker's metadata of an entry; times are in ms, `index` is that of the last message."""
 
     broker_timestamp: int
     index: int
@@ -40,7 +40,7 @@ class BrokerFacts(TypedDict, total=False):
 
 
 def _shape(metadata: type[MessageMetadata | SingleMessageMetadata]) -> Members:
-    """Return the type of what `metadata_to_json` returns."""
+    """Return the JSON type of the values that `metadata_to_json` returns."""
     name = metadata.DESCRIPTOR.name
     return message_shape(metadata, {"key": str | NotTextShape, "properties": dict[str, str]}, name=name)
 
@@ -50,21 +50,21 @@ _IN_BATCH: Final = _shape(SingleMessageMetadata)
 
 
 class FrameFacts(BrokerFacts):
-    """What a frame says; `metadata` is MessageMetadata (PulsarApi.proto), empty where there is no frame."""
+    """A frame's headers; `metadata` is MessageMetadata (PulsarApi.proto), empty if there is no frame."""
 
     frame_checksum: Verdict
     metadata: Annotated[dict[str, Any], _METADATA]
 
 
 class MessagePlace(TypedDict, total=False):
-    """Where a message stands: in its batch, and in its topic."""
+    """A message's index in its batch, and its index in the topic."""
 
     batch_index: int
     index: int
 
 
 class MessageDocument(MessagePlace):
-    """One message; `metadata` is MessageMetadata, or in a batch SingleMessageMetadata."""
+    """A message; `metadata` is SingleMessageMetadata in a batch, else MessageMetadata."""
 
     metadata: Annotated[dict[str, Any], Either((_METADATA, _IN_BATCH))]
     payload_size: int
@@ -75,36 +75,36 @@ class MessageDocument(MessagePlace):
 
 
 class OpenedFacts(TypedDict, total=False):
-    """The messages of an entry; `unopened` says why there are none, or not all."""
+    """The messages of an entry; `unopened` is the reason why messages are missing."""
 
     messages: list[MessageDocument]
     unopened: str
 
 
 def frame_to_json(frame: Frame) -> FrameFacts:
-    """Return what a frame says of its entry; what it does not say is absent."""
-    shown: BrokerFacts = {}
+    """Convert a frame's headers to JSON; absent fields are left out."""
+    facts: BrokerFacts = {}
     if frame.broker_timestamp is not None:
-        shown["broker_timestamp"] = frame.broker_timestamp
+        facts["broker_timestamp"] = frame.broker_timestamp
     if frame.index_range is not None and frame.index is not None:
-        shown["index"] = frame.index
-        shown["first_index"], shown["last_index"] = frame.index_range
+        facts["index"] = frame.index
+        facts["first_index"], facts["last_index"] = frame.index_range
     if frame.broker_metadata is not None and (unknown := unknown_fields(frame.broker_metadata)):
-        shown["broker_metadata"] = {"unknown_fields": unknown}
-    return {"frame_checksum": frame.checksum, **shown, "metadata": metadata_to_json(frame.metadata)}
+        facts["broker_metadata"] = {"unknown_fields": unknown}
+    return {"frame_checksum": frame.checksum, **facts, "metadata": metadata_to_json(frame.metadata)}
 
 
 def metadata_to_json(metadata: MessageMetadata | SingleMessageMetadata) -> dict[str, Any]:
-    """Return metadata with `properties` as an object and the partition key as `key`.
+    """Convert metadata to JSON with `properties` as an object and the partition key as `key`.
 
-    Of two properties of one name the later counts, as for Pulsar's own clients.
+    If two properties have the same name, the later one wins, as in Pulsar's clients.
     """
-    shown = message_to_json(metadata)
-    if _PARTITION_KEY in shown:
-        shown["key"] = shown.pop(_PARTITION_KEY)
+    document = message_to_json(metadata)
+    if _PARTITION_KEY in document:
+        document["key"] = document.pop(_PARTITION_KEY)
     if metadata.properties:
-        shown["properties"] = properties_of(metadata.properties)
-    return shown
+        document["properties"] = properties_of(metadata.properties)
+    return document
 
 
 def properties_of(pairs: Iterable[KeyValue]) -> dict[str, str]:
@@ -113,32 +113,32 @@ def properties_of(pairs: Iterable[KeyValue]) -> dict[str, str]:
 
 
 def opened_to_json(opened: OpenedEntry, form: PayloadForm | None = None) -> OpenedFacts:
-    """Return `messages`, and `unopened` where there is a reason why there are none."""
-    shown: OpenedFacts = {"messages": [message_to_document(message, form) for message in opened.messages]}
+    """Convert an entry's messages to JSON, and the reason if it has none."""
+    facts: OpenedFacts = {"messages": [message_to_document(message, form) for message in opened.messages]}
     if opened.unopened is not None:
-        shown["unopened"] = opened.unopened
-    return shown
+        facts["unopened"] = opened.unopened
+    return facts
 
 
 def message_to_document(message: Message, form: PayloadForm | None = None) -> MessageDocument:
-    """Return one message; without `form` only the size of its payload."""
+    """Convert a message to JSON; without `form`, only the size of its payload."""
     place: MessagePlace = {}
     if message.batch_index is not None:
         place["batch_index"] = message.batch_index
     if message.index is not None:
         place["index"] = message.index
-    shown: MessageDocument = {
+    document: MessageDocument = {
         **place,
         "metadata": metadata_to_json(message.metadata),
         "payload_size": len(message.payload),
     }
     if form is not None:
-        shown["payload_sha256" if form == "hash" else "payload"] = payload_text(message.payload, form)
-    return shown
+        document["payload_sha256" if form == "hash" else "payload"] = payload_text(message.payload, form)
+    return document
 
 
 def payload_text(payload: memoryview, form: PayloadForm) -> str:
-    """Return a payload in one of the forms; in `text` what is not UTF-8 is escaped."""
+    """Format a payload. In the form `text`, bytes that are not UTF-8 are escaped."""
     match form:
         case "text":
             return bytes(payload).decode("utf-8", "backslashreplace")

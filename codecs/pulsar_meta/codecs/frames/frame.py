@@ -1,12 +1,10 @@
-"""Entry frames: what a Pulsar broker hands to BookKeeper for one publish.
+"""Entry frames: the data of an entry, as a Pulsar broker writes it to BookKeeper.
 
     [0x0e02, int32 size, BrokerEntryMetadata]  [0x0e01, int32 CRC-32C]  int32 size, MessageMetadata, payload
 
-Each part in brackets is optional, so there are four shapes. The checksum covers everything after itself, so
-adding
-or removing the broker's part leaves it valid. All sizes are big-endian. An entry of a compacted ledger
-contains the
-position of the original entry as well:
+Both parts in brackets are optional. The checksum covers everything after itself, so adding or removing the
+broker metadata does not change it. All sizes are big-endian. An entry of a compacted ledger also contains the
+position of the original entry:
 
     int32 size, MessageIdData, int32 size, frame
 
@@ -41,10 +39,10 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An entry's frame. `payload` is a view into the bytes given: still compressed, encrypted and batched.
+    """An entry's frame. `payload` is a view of the decoder's input, still compressed, encrypted and batched.
 
-    `metadata_offset` counts from the start of the frame to the size of MessageMetadata, where the
-    checksum's coverage begins.
+    `metadata_offset` is the offset (in the frame) of the size of MessageMetadata, the first byte that the
+    checksum covers.
     """
 
     broker_metadata: BrokerEntryMetadata | None
@@ -56,46 +54,44 @@ class Frame:
 
     @property
     def index(self) -> int | None:
-        """The index that the broker gave: that of the entry's last message (PIP-70)."""
+        """The index that the broker assigned to the entry's last message (PIP-70), or None."""
         broker = self.broker_metadata
         return broker.index if broker is not None and broker.HasField("index") else None
 
     @property
     def broker_timestamp(self) -> int | None:
-        """When the broker took the entry, in milliseconds since the epoch."""
+        """The time at which the broker received the entry, in milliseconds since the epoch, or None."""
         broker = self.broker_metadata
         return broker.broker_timestamp if broker is not None and broker.HasField("broker_timestamp") else None
 
     @property
     def message_count(self) -> int:
-        """How many messages the entry says it holds; 1 where it is no batch."""
+        """The number of messages according to the metadata; 1 if the entry is not a batch."""
         return max(1, self.metadata.num_messages_in_batch)
 
     @property
     def index_width(self) -> int:
-        """By how many the entry moved the topic's index.
+        """The number by which the entry advanced the topic's index.
 
-        A batch in a transaction moved it by one, whatever it holds: TopicTransactionBuffer publishes
-        without a count.
+        A batch in a transaction advances it by one, because TopicTransactionBuffer publishes without a count.
         """
         return 1 if self.metadata.HasField("txnid_most_bits") else self.message_count
 
     @property
     def index_range(self) -> tuple[int, int] | None:
-        """The indexes of the first and the last message, None without an index.
+        """The indexes of the first and the last message, or None if the entry has no index.
 
-        The first one is negative if the entry's index is smaller than its batch: clients subtract in the
-        same way (MessageImpl.getIndex).
+        The first one is negative if the entry's index is smaller than its batch, as in clients
+        (MessageImpl.getIndex).
         """
         last = self.index
         return None if last is None else (last - self.index_width + 1, last)
 
 
 def decode_frame(data: Buffer, *, verify: bool = True) -> Frame:
-    """Return the frame that `data` is from its first to its last byte.
+    """Decode a frame. Raises DecodeError if a size or a protobuf message does not fit.
 
-    A wrong checksum is reported in `Frame.checksum`, not raised; without `verify` it stays "unchecked".
-    DecodeError where a size or a protobuf message does not fit.
+    A wrong checksum is no error, but reported in `Frame.checksum`, which is "unchecked" without `verify`.
     """
     reader = Reader(data)
     broker = _broker_metadata(reader)
@@ -113,7 +109,7 @@ def decode_frame(data: Buffer, *, verify: bool = True) -> Frame:
 
 
 def split_broker_metadata(data: Buffer) -> tuple[BrokerEntryMetadata | None, int]:
-    """Return the broker's part and where the rest begins (0 without one); the rest is not looked at."""
+    """Return the broker metadata, or None, and the offset of the next part, which is not decoded."""
     reader = Reader(data)
     return _broker_metadata(reader), reader.at
 
@@ -125,14 +121,14 @@ def encode_frame(
     broker_metadata: BrokerEntryMetadata | None = None,
     checksum: bool = True,
 ) -> bytes:
-    """Return the bytes of a frame; `payload` is taken as it is, the checksum is computed."""
-    head = metadata.SerializeToString()
-    covered = _U32.pack(len(head)) + head + bytes(payload)
+    """Encode a frame and compute its checksum; `payload` is already compressed and encrypted."""
+    header = metadata.SerializeToString()
+    covered = _U32.pack(len(header)) + header + bytes(payload)
     return encode_prefix(broker_metadata) + (encode_checksum(covered) if checksum else b"") + covered
 
 
 def encode_prefix(broker_metadata: BrokerEntryMetadata | None) -> bytes:
-    """Return the broker's part that stands before a frame; nothing for None."""
+    """Encode the broker metadata that precedes a frame; empty for None."""
     if broker_metadata is None:
         return b""
     body = broker_metadata.SerializeToString()
@@ -140,12 +136,12 @@ def encode_prefix(broker_metadata: BrokerEntryMetadata | None) -> bytes:
 
 
 def encode_checksum(covered: Buffer) -> bytes:
-    """Return magic and CRC-32C for the bytes that follow them."""
+    """Return the magic and CRC-32C that precede the bytes `covered`."""
     return _U16.pack(CHECKSUM_MAGIC) + _U32.pack(crc32c(covered))
 
 
 def sized_message(reader: Reader, kind: type[M]) -> M:
-    """Return the message of type `kind` that follows its size; DecodeError where it does not fit."""
+    """Read a message of type `kind` that is prefixed with its size. Raises DecodeError if it does not fit."""
     body = reader.sized(kind.__name__)
     try:
         return parse_message(kind, bytes(body))
@@ -166,7 +162,7 @@ def _stored_checksum(reader: Reader) -> int | None:
 
 
 def _skip_magic(reader: Reader, magic: int) -> bool:
-    """Return whether the number `magic` comes next, and step over it."""
+    """Skip the number `magic` if it is next; return True if it was."""
     end = reader.at + _U16.size
     if end > len(reader.view) or _U16.unpack_from(reader.view, reader.at)[0] != magic:
         return False
@@ -191,35 +187,35 @@ INTERCEPTORS: Final = {
 
 
 def strip_broker_metadata(frame: Buffer) -> tuple[memoryview, bool]:
-    """Return the frame without the broker's part, and whether there was one; the bytes are not copied.
+    """Return a view of the frame without broker metadata, and whether there was any.
 
-    DecodeError where the broker's part does not fit into the bytes.
+    Raises DecodeError if the broker metadata is broken.
     """
     broker, at = split_broker_metadata(frame)
     return byte_view(frame)[at:], broker is not None
 
 
 def parse_interceptors(text: str) -> tuple[str, ...]:
-    """Return the interceptors of a `brokerEntryMetadataInterceptors` setting, in its order.
+    """Parse a `brokerEntryMetadataInterceptors` setting into the names `timestamp` and `index`, in its order.
 
-    Both the classes' names and `timestamp`, `index` are taken; UsageError for others and for repeated ones.
+    The setting may have class names or these short names. Raises UsageError for unknown and repeated names.
     """
     names = {full: short for short, full in INTERCEPTORS.items()} | {short: short for short in INTERCEPTORS}
-    chosen = [part.strip() for part in text.split(",") if part.strip()]
-    for name in chosen:
-        if name not in names:
-            raise UsageError(f"no interceptor {name!r}: there are {', '.join(INTERCEPTORS)}")
-    found = tuple(names[name] for name in chosen)
-    if len(set(found)) != len(found) or not found:
-        raise UsageError(f"{text!r}: expected interceptors, each once")
-    return found
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    for part in parts:
+        if part not in names:
+            raise UsageError(f"unknown interceptor {part!r}: choose {', '.join(INTERCEPTORS)}")
+    interceptors = tuple(names[part] for part in parts)
+    if len(set(interceptors)) != len(interceptors) or not interceptors:
+        raise UsageError(f"invalid interceptors {text!r}: name each one once")
+    return interceptors
 
 
 @dataclass(slots=True)
 class MetadataAppender:
-    """A topic's interceptors and its index generator, which starts at -1 as a new topic's does.
+    """Adds broker metadata to frames like a topic's interceptors. The index starts at -1, as in a new topic.
 
-    `clock` returns milliseconds since the epoch for a frame's publish time.
+    `clock` returns the broker timestamp for a frame's publish time, both in milliseconds since the epoch.
     """
 
     interceptors: Sequence[str]
@@ -228,13 +224,13 @@ class MetadataAppender:
     replace: bool = False
 
     def attach(self, frame: Buffer) -> bytes:
-        """Return the frame with the broker's part in front, its index that of its last message.
+        """Return the frame with broker metadata, including the index of its last message.
 
-        DecodeError where it is no frame, or has such a part already and is not to be replaced.
+        Raises DecodeError if it is not a frame, or already has broker metadata and `replace` is False.
         """
         bare, had = strip_broker_metadata(frame)
         if had and not self.replace:
-            raise DecodeError("the frame has broker metadata already (--replace replaces it)", offset=0)
+            raise DecodeError("the frame already has broker metadata: add --replace", offset=0)
         decoded = decode_frame(bare, verify=False)
         metadata = BrokerEntryMetadata()
         for name in self.interceptors:
@@ -248,14 +244,14 @@ class MetadataAppender:
 
 @dataclass(frozen=True, slots=True)
 class RawMessage:
-    """Where a compacted entry was, and its frame as a view into the bytes given."""
+    """The original position of a compacted entry, and its frame as a view of the decoder's input."""
 
     message_id: MessageIdData
     frame: memoryview = field(repr=False)
 
 
 def decode_raw_message(data: Buffer) -> RawMessage:
-    """Return the parts of a compacted ledger's entry; DecodeError where sizes do not fit to the byte."""
+    """Decode an entry of a compacted ledger. Raises DecodeError if a size does not fit."""
     reader = Reader(data)
     message_id, frame = sized_message(reader, MessageIdData), reader.sized("the frame")
     if reader.left:

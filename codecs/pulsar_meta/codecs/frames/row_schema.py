@@ -1,6 +1,6 @@
-"""An entry, or a message in it, as a row: the type of every column, and which columns each form has.
+"""The columns of entries and messages: their types, and the columns of each output format.
 
-Times are milliseconds since the epoch. Numbers are Java's longs: an unsigned number over 2⁶³-1 wraps.
+Times are milliseconds since the epoch. Numbers are Java's longs, so unsigned numbers above 2⁶³-1 wrap around.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pulsar_meta.codecs.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A type that Arrow has no name for: names with their values.
+# The type of properties, for which Arrow has no name.
 STRING_MAP: Final = "map"
 
-# By column: the name of its Arrow type.
+# Arrow type names, by column.
 TYPES: Final[Mapping[str, str]] = {
     "topic": "string",
     "scalable_topic": "string",
@@ -63,8 +63,8 @@ TYPES: Final[Mapping[str, str]] = {
     "error": "string",
 }
 
-# Headers of entries, as the Python API and Spark's `pulsar_entries` return them. An entry that is no frame
-# has only the first four.
+# Entry headers in the Python API and in Spark's `pulsar_entries`. An entry that is not a frame has only the
+# first four.
 HEADER_COLUMNS: Final = (
     "ledger_id", "entry_id", "size", "broken", "broker_timestamp", "index", "first_index", "last_index",
     "num_messages", "publish_time", "event_time", "producer_name", "sequence_id", "compression",
@@ -72,7 +72,7 @@ HEADER_COLUMNS: Final = (
     "has_metadata", "digest", "frame_checksum",
 )  # fmt: skip
 ENTRY_COLUMNS: Final = ("topic", *HEADER_COLUMNS)
-# Messages, as exports, the Python API and Spark's `pulsar_messages` have them.
+# Messages in exports, in the Python API and in Spark's `pulsar_messages`.
 MESSAGE_COLUMNS: Final = (
     "topic", "scalable_topic", "ledger_id", "entry_id", "batch_index", "index", "key", "key_bytes",
     "ordering_key", "properties", "publish_time", "event_time", "broker_timestamp", "producer_name",
@@ -84,14 +84,14 @@ PARQUET_COLUMNS: Final = (
     "event_time", "producer_name", "sequence_id", "key", "num_messages_in_batch", "compression", "size",
     "frame_checksum", "digest", "properties", "unopened", "topic", "scalable_topic",
 )  # fmt: skip
-# What a template of `dump-entries --format` may name, of an entry and of a message in it.
+# Fields of entries and messages that a template of `dump-entries --format` can use.
 TEMPLATE_COLUMNS: Final = (
     "ledger_id", "entry_id", "batch_index", "index", "first_index", "last_index", "broker_timestamp",
     "publish_time", "event_time", "producer_name", "sequence_id", "key", "num_messages_in_batch",
     "compression", "size", "payload_size", "payload", "payload_sha256", "payload_file", "frame_checksum",
     "digest", "unopened", "transaction", "transaction_state", "readable", "topic", "scalable_topic",
 )  # fmt: skip
-# Fields of an entry's JSON document that CSV has as columns, and those of a message in it.
+# Fields of the JSON documents of entries and messages that are columns in CSV.
 ENTRY_FIELDS: Final = (
     "ledger_id", "entry_id", "index", "first_index", "last_index", "broker_timestamp",
     "metadata.publish_time", "metadata.producer_name", "metadata.sequence_id",
@@ -115,9 +115,9 @@ _SPARK_TYPES: Final = {
 
 
 def checked_names(names: Sequence[str], columns: Sequence[str], rows: str) -> tuple[str, ...]:
-    """Return the names of columns, all of `columns` if none is given; UsageError for an unknown one.
+    """Return the given names, or all `columns` if there are none. Raises UsageError for an unknown name.
 
-    `rows` says what the rows are, for the error: "entries" or "messages".
+    `rows` names the rows in the error: "entries" or "messages".
     """
     for name in names:
         if name not in columns:
@@ -126,24 +126,24 @@ def checked_names(names: Sequence[str], columns: Sequence[str], rows: str) -> tu
 
 
 def types_of(names: Iterable[str]) -> dict[str, str]:
-    """Return the types of some columns."""
+    """Return the Arrow type names of columns."""
     return {name: TYPES[name] for name in names}
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return an Arrow type by its name in TYPES."""
+    """Return the Arrow type for a name in TYPES."""
     import pyarrow as pa
 
     return pa.map_(pa.string(), pa.string()) if kind == STRING_MAP else pa.type_for_alias(kind)
 
 
 def arrow_schema(types: Mapping[str, str]) -> pa.Schema:
-    """Return the Arrow schema of columns with these types, in their order."""
+    """Return an Arrow schema with columns of these types."""
     import pyarrow as pa
 
     return pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
 
 
 def spark_schema(names: Iterable[str]) -> str:
-    """Return some columns in Spark's DDL."""
+    """Return a Spark DDL schema of columns."""
     return ", ".join(f"{name} {_SPARK_TYPES[TYPES[name]]}" for name in names)
