@@ -41,4 +41,4 @@ def test_every_message_and_value_comes_from_live_bookies(tmp_path: Path) -> None
     assert f"{SENT} messages".encode() in done.stderr
     assert len(rows) == SENT
     assert sum(row["value"] is not None for row in rows) == VALUES
-    assert next(row["error"] for row in rows if row["error"]).endswith("PROTOBUF are not decoded")
+    assert next(row["error"] for row in rows if row["error"]).endswith("PROTOBUF are not supported")

@@ -241,7 +241,7 @@ def test_an_empty_list_of_entries_gives_empty_columns() -> None:
 
 def test_an_unknown_column_is_a_usage_error() -> None:
     nothing = np.zeros(0, np.int64)
-    with pytest.raises(UsageError, match="no such column: 'colour'"):
+    with pytest.raises(UsageError, match="unknown column 'colour'"):
         decode_entry_columns(b"", nothing, nothing, ["colour"])
 
 

@@ -63,7 +63,7 @@ def test_a_batch_keeps_the_order_of_its_records(capture: Capture) -> None:
 
 
 def test_a_batch_of_a_later_version_is_refused() -> None:
-    with pytest.raises(DecodeError, match="version 2, known is 1"):
+    with pytest.raises(DecodeError, match="version 2: expected 1"):
         decode_log_entry("transaction-log", bytes.fromhex("0e010002"))
 
 

@@ -101,7 +101,7 @@ def test_a_stream_truncated_within_a_frame_is_a_decode_error() -> None:
     for length in range(len(data)):
         if length in borders:
             continue
-        with pytest.raises(DecodeError, match="cut off"):
+        with pytest.raises(DecodeError, match="truncated"):
             list(decode_commands(data[:length]))
 
 

@@ -123,7 +123,7 @@ def test_a_truncated_batch_shows_the_messages_before_the_damage(codec: str) -> N
     ("data", "why"),
     [
         (b"\xff", "not a PendingAckMetadataEntry: broken protobuf"),
-        (bytes.fromhex("0e010002"), "a batch of version 2, known is 1"),
+        (bytes.fromhex("0e010002"), "unknown batch version 2: expected 1"),
     ],
 )
 def test_an_invalid_record_of_a_log_is_reported(data: bytes, why: str) -> None:

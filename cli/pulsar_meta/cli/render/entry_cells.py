@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from pulsar_meta.codecs.columns.fields import Found, Inner
+from pulsar_meta.codecs.columns.fields import FieldColumn, InnerMessages
 from pulsar_meta.codecs.columns.headers import KEY, VALUE
 from pulsar_meta.codecs.columns.words import (
     EVERY,
@@ -95,7 +95,7 @@ class FieldCells:
     """The cells of metadata, one row per message. Only rows in `rows` have a meaning."""
 
     def __init__(
-        self, kind: type[Message], heads: Heads, fields: Mapping[str, Found], inner: list[Inner]
+        self, kind: type[Message], heads: Heads, fields: Mapping[str, FieldColumn], inner: list[InnerMessages]
     ) -> None:
         """`kind` is the type of the messages in `heads`; `inner` has their properties."""
         self.kind, self.heads, self.inner = kind.DESCRIPTOR, heads, inner
@@ -103,7 +103,7 @@ class FieldCells:
         self.rows: Rows = np.ones(heads.count, bool)
         self._fields = fields
 
-    def field(self, name: str) -> Found:
+    def field(self, name: str) -> FieldColumn:
         """Return a field."""
         return self._fields[name]
 
@@ -218,7 +218,7 @@ class Properties:
 
     def __init__(self, cells: FieldCells) -> None:
         self._count = cells.count
-        parts = [_Parts.of(inner.rows, inner.found) for inner in cells.inner]
+        parts = [_Parts.of(inner.rows, inner.columns) for inner in cells.inner]
         self._parts = _Parts.joined(parts, cells.rows)
         self.rows = self._parts.rows
         heads = cells.heads

@@ -1,1 +1,1 @@
-"""Many entries decoded at once into columns. Needs NumPy."""
+"""Decode many entries or records at once, as columns. Needs NumPy."""

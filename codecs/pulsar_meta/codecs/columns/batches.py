@@ -1,8 +1,8 @@
-"""Split many batches at once: the place of each message, and the fields of its metadata.
+"""Split many batches at once into the places of their messages and the fields of their metadata.
 
-All batches step from message to message together. A batch with anything out of the ordinary in it (a size
-that does not fit, bytes left over, fewer messages than its entry says, fields that no schema knows) is not
-`whole`, and has to be read by `frames.batch`, which is the truth for all.
+All batches step from message to message together. If a batch is unusual in any way (a size that does not fit,
+bytes left over, fewer messages than its entry claims, unknown fields), it is not `whole` and has to be
+decoded by `frames.batch`, which defines the result for all batches.
 
 Needs NumPy. Source: apache/pulsar Commands.deSerializeSingleMessageInBatch; SingleMessageMetadata in
 PulsarApi.proto.
@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Inner, Shape
+from pulsar_meta.codecs.columns.fields import FieldColumn, FieldWalk, InnerMessages, Shape
 from pulsar_meta.codecs.columns.frames import WHOLE_PAIR, tags_of
 from pulsar_meta.codecs.columns.usual import REACH, usual_metadata
 from pulsar_meta.codecs.columns.words import (
@@ -43,7 +43,7 @@ _LARGEST: Final = 1 << 31
 _LONGEST_SIZE: Final = 4
 # A step costs the same for one batch as for hundreds, so a few very long batches are left to the codec.
 _STEPS_EACH: Final = 200
-# The size of the payload is usually within so many bytes of the metadata's start.
+# The size of the payload is usually this close (in bytes) to the metadata's start.
 _NEAR: Final = 64
 # A size up to this is one byte.
 _LARGEST_BYTE: Final = 0x7F
@@ -56,14 +56,14 @@ def _short_sizes() -> Positions:
     """Return a table from two bytes, read little-endian, to the short varint in them; -1 for none."""
     pairs = np.arange(1 << 16)
     numbers = pairs & 0x7F | pairs >> 1 & 0x3F80
-    one = pairs & 0x80 == 0
-    return np.where(one, pairs & 0x7F, np.where((pairs < 1 << 15) & (numbers > 0x7F), numbers, -1))
+    single = pairs & 0x80 == 0
+    return np.where(single, pairs & 0x7F, np.where((pairs < 1 << 15) & (numbers > 0x7F), numbers, -1))
 
 
 _SHORT_SIZES: Final = _short_sizes()
 
-# For each message: size of the metadata, size of the payload, place of the field with that size. The last
-# # two are -1 if they are unknown.
+# For each message: size of the metadata, size of the payload, place of the field with that size. The last two
+# are -1 if they are unknown.
 _Sizes = tuple[Positions, Positions, Positions]
 # Returns the sizes of the messages that begin `at` a place and end at one of `ends` at the latest.
 _SizesOf = Callable[[WordReader, Positions, Positions], _Sizes]
@@ -71,18 +71,18 @@ _SizesOf = Callable[[WordReader, Positions, Positions], _Sizes]
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The messages of batches, batch by batch, each in its order; those of batches not `whole` mean nothing.
+    """The messages of batches, in order. Messages of batches that are not `whole` have arbitrary values.
 
-    `rows` has the number of each message's batch, `places` its place in it. Integers of `fields` are the
-    bits of the varint, strings lie in `heads`; payloads in `data`.
+    `rows` has the number of each message's batch, `places` its index in the batch. Integers of `fields` are
+    the bits of the varint; strings are places in `heads`, payloads are places in `data`.
     """
 
     whole: Rows
     rows: Positions
     places: Positions
     heads: Heads
-    fields: dict[str, Found]
-    properties: list[Inner]
+    fields: dict[str, FieldColumn]
+    properties: list[InnerMessages]
     data: bytes
     payload_at: Positions
     payload_sizes: Positions
@@ -98,7 +98,7 @@ def split_batches(payloads: Sequence[Buffer], counts: Positions) -> Messages:
         if whole.all():
             break
     rows, at, head_sizes, payload_sizes, _ = steps
-    fields = {name: walk.found[tag] for name, tag in _TAGS.items()}
+    fields = {name: walk.columns[tag] for name, tag in _TAGS.items()}
     places = np.arange(len(rows)) - np.searchsorted(rows, rows)
     return Messages(
         whole, rows, places, Heads.within(data, at), fields, walk.inner, data, at + head_sizes, payload_sizes
@@ -128,8 +128,8 @@ def _joined(payloads: Sequence[Buffer]) -> tuple[bytes, Positions]:
 def _messages(data: bytes, ends: Positions, counts: Positions, sizes_of: _SizesOf) -> tuple[Rows, Positions]:
     """Return (batches that are whole judging by sizes, the columns that `_steps` yields)."""
     whole, starts = np.zeros(len(ends), bool), np.concatenate([[0], ends[:-1]])[: len(ends)]
-    found = _steps(WordReader(data), starts, ends, counts, whole, sizes_of)
-    return whole, np.stack([np.concatenate(lines) for lines in zip(_NONE, *found, strict=True)])
+    steps = _steps(WordReader(data), starts, ends, counts, whole, sizes_of)
+    return whole, np.stack([np.concatenate(lines) for lines in zip(_NONE, *steps, strict=True)])
 
 
 def _walked(
@@ -141,8 +141,8 @@ def _walked(
     if rows.size:
         walk.run(0, common(head_sizes), _SHAPE)
     # If the size of the payload is there twice, the last one counts.
-    said = walk.found[_PAYLOAD_SIZE].values.view(np.int64)
-    whole[rows[walk.odd | (said != payload_sizes)]] = False
+    decoded = walk.columns[_PAYLOAD_SIZE].values.view(np.int64)
+    whole[rows[walk.odd | (decoded != payload_sizes)]] = False
     return walk
 
 
@@ -162,8 +162,8 @@ def _steps(
         following = start + head
         following += payload
         fits = (head > 0) & (payload >= 0) & (following <= ends)
-        found = (rows, start, head, payload, size_at)
-        yield found if fits.all() else tuple(column[fits] for column in found)
+        columns = (rows, start, head, payload, size_at)
+        yield columns if fits.all() else tuple(column[fits] for column in columns)
         last = counts == step + 1
         on = fits & ~last & (following < ends)
         if on.all():
@@ -211,11 +211,11 @@ def _payload_sizes(words: WordReader, at: Positions, ends: Positions) -> Positio
         word = words.words(at)
         tag = word.astype(np.uint8)
         numbers, lengths = _sizes(word >> np.uint64(8))
-        found = tag == _PAYLOAD_SIZE
-        if found.all():
+        reached = tag == _PAYLOAD_SIZE
+        if reached.all():
             sizes[rows] = numbers
             break
-        sizes[rows[found]] = numbers[found]
+        sizes[rows[reached]] = numbers[reached]
         at = at + 1 + lengths + numbers
         on = ((tag == _PROPERTIES) | (tag == _KEY)) & (numbers >= 0) & (at < ends)
         rows, at, ends = rows[on], at[on], ends[on]

@@ -1,11 +1,11 @@
-"""Many cursors' records at once, or a large one: what they say as columns, and the JSON text of these.
+"""Convert many cursors' records, or a large one, to JSON text at once.
 
-For records of positions and ranges only, as most are: every byte of theirs belongs to a varint, so that all
-records of a block are taken apart together. What stands in another order or form, has batches, properties,
-ranges over several ledgers or numbers that a double would round is left to the codec for one record.
-Needs NumPy and PyArrow.
+Supports the usual records, which have only positions and ranges. In these, every byte belongs to a varint, so
+a block of records is decoded together. All other records (other orders or forms, batches, properties, ranges
+over several ledgers, numbers that a double would round) are left to the codec for a single record. Needs
+NumPy and PyArrow.
 
-Source: MLDataFormats.proto (ManagedCursorInfo); what it means: `codecs.metadata.managed_meaning`.
+Sources: MLDataFormats.proto (ManagedCursorInfo); `codecs.metadata.managed_meaning`.
 """
 
 from __future__ import annotations
@@ -25,33 +25,36 @@ from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_meaning import SNAPSHOT_ONLY
 from pulsar_meta.codecs.times import iso_time
 
-# Tags as they stand in a record: cursorsLedgerId, markDeleteLedgerId, markDeleteEntryId, lastActive.
+# The tags of cursorsLedgerId, markDeleteLedgerId, markDeleteEntryId and lastActive.
 _CURSORS_LEDGER, _MARK_LEDGER, _MARK_ENTRY, _LAST_ACTIVE = 0x08, 0x10, 0x18, 0x30
-# A range: its tag and size; lower end: tag and size, ledger, entry; upper end the same. -1: any number.
+# The varints of a range: tag and size; for each end tag and size, ledger, entry. -1 stands for any number.
 _RANGE: Final = (0x22, -1, 0x0A, -1, 0x08, -1, 0x10, -1, 0x12, -1, 0x08, -1, 0x10, -1)
 _TOKENS: Final = len(_RANGE)
 _TAGS: Final = np.array([at for at, tag in enumerate(_RANGE) if tag >= 0])
 _TAG_VALUES: Final = np.array([tag for tag in _RANGE if tag >= 0])
 _RANGE_SIZE, _LOWER_SIZE, _UPPER_SIZE = 1, 3, 9
 _LOWER_LEDGER, _LOWER_ENTRY, _UPPER_LEDGER, _UPPER_ENTRY = 5, 7, 11, 13
-# No sum of this many over a block is beyond an int64.
+# The sum of as many entries over a block fits into an int64.
 _LONGEST: Final = 1 << 40
 
 
 def cursor_texts(payloads: Sequence[bytes]) -> list[str | None]:
-    """Return `"value": …, "meaning": …` of each record, None for those that are left to others."""
-    whole = [bool(payload) and payload[-1] < 0x80 for payload in payloads]
-    taken = [payload for payload, one in zip(payloads, whole, strict=True) if one]
-    if not taken:
+    """Return `"value": …, "meaning": …` of each record, or None if the record is not supported."""
+    complete = [bool(payload) and payload[-1] < 0x80 for payload in payloads]
+    supported = [payload for payload, is_complete in zip(payloads, complete, strict=True) if is_complete]
+    if not supported:
         return [None] * len(payloads)
-    columns = _columns(taken)
-    texts = iter(_texts(columns))
-    return [next(texts) if one else None for one in whole]
+    texts = iter(_texts(_columns(supported)))
+    return [next(texts) if is_complete else None for is_complete in complete]
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """A row a record. `ranges` has (ledger, entry before, last entry), `counts` how many are a record's."""
+    """One row per record, with the number of its ranges in `counts`.
+
+    `ledgers`, `before` and `last` have one row per range: its ledger, the entry before it, and its last
+    entry.
+    """
 
     good: Rows
     cursors_ledger: Positions
@@ -73,12 +76,12 @@ def _columns(payloads: Sequence[bytes]) -> _Columns:
     starts = np.concatenate([[0], ends[:-1]])
     unsafe = read.odd | (read.values > MAX_SAFE_INTEGER) | (read.values < -MAX_SAFE_INTEGER)
     good = ~_any_of(unsafe, starts, ends)
-    at, cursors_ledger, found = _optional(read, starts, ends, _CURSORS_LEDGER)
-    good &= found
+    at, cursors_ledger, has_cursors_ledger = _optional(read, starts, ends, _CURSORS_LEDGER)
+    good &= has_cursors_ledger
     at, mark_ledger, has_mark_ledger = _optional(read, at, ends, _MARK_LEDGER)
     at, mark_entry, has_mark_entry = _optional(read, at, ends, _MARK_ENTRY)
-    behind = (ends - at) % _TOKENS == 2
-    _, last_active, has_last_active = _optional(read, np.where(behind, ends - 2, ends), ends, _LAST_ACTIVE)
+    has_more = (ends - at) % _TOKENS == 2
+    _, last_active, has_last_active = _optional(read, np.where(has_more, ends - 2, ends), ends, _LAST_ACTIVE)
     left = ends - at - 2 * has_last_active
     good &= left % _TOKENS == 0
     counts = np.where(good, left // _TOKENS, 0)
@@ -98,27 +101,27 @@ def _columns(payloads: Sequence[bytes]) -> _Columns:
 
 
 def _any_of(marks: Rows, starts: Positions, ends: Positions) -> Rows:
-    """Return in which runs from `starts` to `ends`, none of them empty, there is a mark."""
+    """Find the runs from `starts` to `ends`, none of them empty, that contain a mark."""
     sums = np.concatenate([[0], np.cumsum(marks)])
     return sums[ends] > sums[starts]
 
 
 def _marked(marks: Rows, rows: Positions, count: int) -> Rows:
-    """Return which of so many rows have a mark."""
-    found = np.zeros(count, bool)
-    found[rows[marks]] = True
-    return found
+    """Find the rows (of `count`) that have a mark."""
+    marked = np.zeros(count, bool)
+    marked[rows[marks]] = True
+    return marked
 
 
 def _optional(read: Varints, at: Positions, ends: Positions, tag: int) -> tuple[Positions, Positions, Rows]:
-    """Return where what follows begins, the number of a field, and in which rows it is there."""
+    """Read an optional field. Returns (place of the next field, the field's values, rows that have it)."""
     place = np.minimum(at, len(read.values) - 2)
-    there = (at + 2 <= ends) & (read.values[place] == tag)
-    return at + 2 * there, read.values[place + 1], there
+    present = (at + 2 <= ends) & (read.values[place] == tag)
+    return at + 2 * present, read.values[place + 1], present
 
 
 def _ranges(read: Varints, at: Positions, counts: Positions) -> tuple[Positions, Positions]:
-    """Return for each range where its varints are, and whose it is."""
+    """Return (places of each range's varints, the number of each range's record)."""
     rows = np.repeat(np.arange(len(counts)), counts)
     first = np.cumsum(counts) - counts
     begins = at[rows] + _TOKENS * (np.arange(len(rows)) - first[rows])
@@ -135,13 +138,13 @@ def _is_range(read: Varints, table: Positions) -> Rows:
         claimed = values[table[:, size]]
         right &= claimed == 2 + sizes[table[:, ledger]] + sizes[table[:, entry]]
         inner.append(claimed)
-    # Two tags and two sizes are in front of the ends.
+    # The ends are preceded by two tags and two sizes.
     right &= values[table[:, _RANGE_SIZE]] == 4 + inner[0] + inner[1]
     return right
 
 
 def _texts(columns: _Columns) -> Iterator[str | None]:
-    """Yield the text of each record, None where the columns do not have it."""
+    """Yield the text of each record, or None if the record is not supported."""
     c = columns
     numbers = (
         c.cursors_ledger, c.mark_ledger, c.has_mark_ledger, c.mark_entry, c.has_mark_entry, c.last_active,
@@ -160,7 +163,7 @@ def _text(
     cursors_ledger: int, mark_ledger: int, has_mark_ledger: bool, mark_entry: int, has_mark_entry: bool,
     last_active: int, has_last_active: bool, count: int, ranges: str, acked: str, entries: int,
 ) -> str:  # fmt: skip
-    """Return what one record says, and what it means as `cursor_meaning` has it."""
+    """Return the value of a record, and its meaning, equal to `cursor_meaning`."""
     value = f'"cursorsLedgerId": {cursors_ledger}'
     if has_mark_ledger:
         value += f', "markDeleteLedgerId": {mark_ledger}'
@@ -189,7 +192,7 @@ _ELSEWHERE: Final = (
 
 
 def _range_texts(columns: _Columns) -> Iterator[tuple[str, str, int]]:
-    """Return for each record the text of its ranges, of what they acknowledge, and how many entries."""
+    """Yield for each record the text of its ranges, of its acknowledgements, and the number of entries."""
     counts, ledgers, before, last = columns.counts, columns.ledgers, columns.before, columns.last
     rows = np.repeat(np.arange(len(counts)), counts)
     ledger, lower, upper = digits(ledgers), digits(before), digits(last)
@@ -211,15 +214,15 @@ def _range_texts(columns: _Columns) -> Iterator[tuple[str, str, int]]:
 
 
 def digits(numbers: Positions) -> Any:
-    """Return numbers as text."""
+    """Convert numbers to text."""
     return pa.array(numbers).cast(pa.string())
 
 
 def joined(*parts: Any) -> Any:
-    """Return the parts of each row as one text; a part is a text for all rows, or a column."""
+    """Concatenate the parts of each row; a part is a text for all rows, or a column."""
     return pc.binary_join_element_wise(*parts, "")
 
 
 def listed(texts: Any, offsets: Positions) -> Any:
-    """Return the texts from each offset to the next as one, commas between."""
+    """Join the texts from each offset to the next one with commas."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts), ", ")

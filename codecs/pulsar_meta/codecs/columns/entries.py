@@ -3,8 +3,8 @@
     columns = decode_entry_columns(log, offsets, sizes, ["ledger_id", "entry_id", "last_index"])
     columns["last_index"].values, columns["last_index"].present
 
-`column` lists the columns and says what each one means. Rows that `headers` cannot decode together with
-the others are decoded by `column.decode_row`. Needs NumPy.
+`column.decode_row` defines the columns, and decodes the rows that `headers` can't decode together with the
+others. Needs NumPy.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def decode_entry_columns(
 ) -> dict[str, Column]:
     """Decode columns of the entries at `offsets` of `data`, with `sizes` bytes each.
 
-    Entries are bookie entries, or frames if `bookie` is false. Without `digest_type` it is detected.
-    Only the fields that the columns need are decoded: ask for `broken` to have MessageMetadata examined.
-    Checksums are computed only with `verify`. Raises UsageError for an unknown column.
+    Entries are bookie entries, or frames if `bookie` is False. If `digest_type` is None, it is detected. Only
+    the fields that the columns need are decoded, so MessageMetadata may be skipped unless `broken` is among
+    them. Checksums are computed only with `verify`. Raises UsageError for an unknown column.
     """
     names = tuple(dict.fromkeys(columns))
     reader = reader_for(names, bookie=bookie, digest_type=digest_type, verify=verify)
@@ -73,10 +73,10 @@ def decode_entry_columns(
 def reader_for(
     names: Sequence[str], *, bookie: bool = True, digest_type: DigestType | None = None, verify: bool = False
 ) -> HeaderReader:
-    """Return the reader that decodes what these columns need; UsageError for an unknown column."""
+    """Return a reader that decodes the fields for these columns. Raises UsageError for an unknown column."""
     for name in names:
         if name not in HEADER_COLUMNS:
-            raise UsageError(f"no such column: {name!r}; choose from {', '.join(HEADER_COLUMNS)}")
+            raise UsageError(f"unknown column {name!r}: choose from {', '.join(HEADER_COLUMNS)}")
     fields: set[str] = set().union(*(_FIELDS.get(name, (name,)) for name in names))
     return HeaderReader(bookie=bookie, digest_type=digest_type, fields=fields, verify=verify)
 
@@ -84,7 +84,7 @@ def reader_for(
 def columns_of(
     headers: EntryHeaders, names: Sequence[str], whole: Rows, row: Callable[[int], Row]
 ) -> dict[str, Column]:
-    """Return columns by name; rows that are not `whole` have the values that `row` returns for them."""
+    """Return columns by name; `row` decodes the rows that are not `whole`."""
     columns = {name: column_of(headers, name) for name in names}
     numbers = np.flatnonzero(~whole).tolist()
     if not numbers:
@@ -97,7 +97,7 @@ def columns_of(
 
 
 def column_of(headers: EntryHeaders, name: str) -> Column:
-    """Return one column; it means nothing in rows that are not `whole`."""
+    """Return a column; its values are arbitrary in rows that are not `whole`."""
     if name in _COMPUTED:
         return _COMPUTED[name](headers)
     field = headers.fields[name]
@@ -166,7 +166,7 @@ _COMPUTED: Final[dict[str, Callable[[EntryHeaders], Column]]] = {
     "digest": _digest,
     "frame_checksum": _frame_checksum,
 }
-# The fields that these are computed from. A required field has MessageMetadata decoded at all.
+# The fields from which columns are computed. A required field makes sure that MessageMetadata is decoded.
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_id": (),
     "entry_id": (),

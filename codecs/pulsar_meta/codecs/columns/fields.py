@@ -38,7 +38,7 @@ FIXED32: Final = 5
 
 _WIRE_TYPES: Final = (VARINT, FIXED64, SIZED, FIXED32)
 
-# Sizes over this are never right: an entry is smaller.
+# Entries are smaller, so a larger size is always wrong.
 _LARGEST: Final = np.uint64(1 << 31)
 _NOTHING: Final[Positions] = np.zeros(0, np.int64)
 
@@ -71,47 +71,47 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Found:
+class FieldColumn:
     """One field of every row: its number or the place of its bytes, and a mask of the rows that have it."""
 
     values: Words
     present: Rows
     sizes: Positions
 
-    def of(self, rows: Selection | Rows) -> Found:
+    def of(self, rows: Selection | Rows) -> FieldColumn:
         """Return the field of some rows."""
-        return Found(self.values[rows], self.present[rows], self.sizes[rows])
+        return FieldColumn(self.values[rows], self.present[rows], self.sizes[rows])
 
-    def with_rows(self, rows: Positions, others: Found) -> Found:
+    def with_rows(self, rows: Positions, others: FieldColumn) -> FieldColumn:
         """Return the field with other values in some rows; changes it in place if any row has it."""
-        found = self
+        column = self
         if not self.present.any():
-            # Fields that are nowhere share their zeros.
+            # Columns without any value share their zeros.
             if not others.present.any():
                 return self
-            found = Found(self.values.copy(), self.present.copy(), self.sizes.copy())
-        found.values[rows], found.present[rows], found.sizes[rows] = (
+            column = FieldColumn(self.values.copy(), self.present.copy(), self.sizes.copy())
+        column.values[rows], column.present[rows], column.sizes[rows] = (
             others.values,
             others.present,
             others.sizes,
         )
-        return found
+        return column
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
-    """One of the messages inside those of some rows, whose numbers are `rows`: its fields by their tags.
+class InnerMessages:
+    """At most one inner message per row: the numbers of the `rows` that have one, and its fields by tag.
 
-    A field has a value for each of these rows alone.
+    The columns have values for these rows only.
     """
 
     rows: Positions
-    found: Mapping[int, Found]
+    columns: Mapping[int, FieldColumn]
 
-    def only(self, rows: Rows) -> Inner:
+    def only(self, rows: Rows) -> InnerMessages:
         """Return the inner messages of some rows."""
         kept = rows[self.rows]
-        return Inner(self.rows[kept], {tag: one.of(kept) for tag, one in self.found.items()})
+        return InnerMessages(self.rows[kept], {tag: column.of(kept) for tag, column in self.columns.items()})
 
 
 class FieldWalk:
@@ -124,18 +124,18 @@ class FieldWalk:
         self._heads = heads
         self._gathered = gathered
         self.odd: Rows = np.zeros(heads.count, bool)
-        # Most fields are in no row: they share their zeros.
+        # Most fields are absent from all rows, so their columns share one array of zeros.
         self._nothing = _nothing(heads.count)
-        self.found = dict.fromkeys(wanted, self._nothing)
-        self.inner: list[Inner] = []
+        self.columns = dict.fromkeys(wanted, self._nothing)
+        self.inner: list[InnerMessages] = []
 
     def run(self, start: Place, end: Place, shape: Shape) -> None:
         """Walk through all fields of all rows."""
         for tag in shape.required:
-            self.found.setdefault(tag, self._nothing)
+            self.columns.setdefault(tag, self._nothing)
         self._walk(EVERY, start, end, shape)
         for tag in shape.required:
-            self.odd |= ~self.found[tag].present
+            self.odd |= ~self.columns[tag].present
 
     def _walk(self, rows: Selection, at: Place, end: Place, shape: Shape) -> None:
         """Step from field to field; a row that steps over its end is odd."""
@@ -175,7 +175,7 @@ class FieldWalk:
         if kind in (FIXED64, FIXED32):
             return body + (8 if kind == FIXED64 else 4)
         words, known = fields.words >> np.uint64(8 * fields.width), 8 - fields.width
-        if kind == VARINT and tag not in self.found:
+        if kind == VARINT and tag not in self.columns:
             return body + self._heads.varint_lengths(body, fields.rows, words, known)
         values, lengths = self._heads.varints(body, fields.rows, words, known)
         if kind == SIZED:
@@ -196,15 +196,15 @@ class FieldWalk:
             pairs = self._pairs(fields, fields.width + length, sizes)
             if pairs is not None:
                 if fields.tag == self._gathered:
-                    self.inner.append(Inner(np.arange(self._heads.count)[fields.rows], pairs))
+                    self.inner.append(InnerMessages(np.arange(self._heads.count)[fields.rows], pairs))
                 return following
         walk = FieldWalk(self._heads.of(fields.rows), ())
         walk.run(body, nearer(following, fields.end), inner)
         if fields.tag == self._gathered:
-            self.inner.append(Inner(np.arange(self._heads.count)[fields.rows], walk.found))
+            self.inner.append(InnerMessages(np.arange(self._heads.count)[fields.rows], walk.columns))
         return np.where(walk.odd, fields.end + 1, following) if anywhere(walk.odd) else following
 
-    def _pairs(self, fields: _Fields, skipped: int, sizes: Positions) -> dict[int, Found] | None:
+    def _pairs(self, fields: _Fields, skipped: int, sizes: Positions) -> dict[int, FieldColumn] | None:
         """Return the fields of messages that are a short key and a short value; None if any of them is not.
 
         The messages begin after `skipped` bytes of the fields' words, and end within the fields.
@@ -223,19 +223,19 @@ class FieldWalk:
         every = np.ones(len(sizes), bool)
         keys = np.broadcast_to(key_at, sizes.shape).view(np.uint64)
         return {
-            PAIR[0]: Found(keys, every, key_sizes),
-            PAIR[1]: Found((at + 2).view(np.uint64), every, value_sizes),
+            PAIR[0]: FieldColumn(keys, every, key_sizes),
+            PAIR[1]: FieldColumn((at + 2).view(np.uint64), every, value_sizes),
         }
 
     def _keep(self, fields: _Fields, values: Words | Place, sizes: Positions | None = None) -> None:
-        found = self.found.get(fields.tag)
-        if found is self._nothing:
-            found = self.found[fields.tag] = _nothing(self._heads.count)
-        if found is not None:
-            found.values[fields.rows] = values
-            found.present[fields.rows] = True
+        column = self.columns.get(fields.tag)
+        if column is self._nothing:
+            column = self.columns[fields.tag] = _nothing(self._heads.count)
+        if column is not None:
+            column.values[fields.rows] = values
+            column.present[fields.rows] = True
             if sizes is not None:
-                found.sizes[fields.rows] = sizes
+                column.sizes[fields.rows] = sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +255,8 @@ def _some(rows: Selection, numbers: Positions) -> Selection:
     return numbers if isinstance(rows, slice) else rows[numbers]
 
 
-def _nothing(count: int) -> Found:
-    return Found(np.zeros(count, np.uint64), np.zeros(count, bool), np.zeros(count, np.int64))
+def _nothing(count: int) -> FieldColumn:
+    return FieldColumn(np.zeros(count, np.uint64), np.zeros(count, bool), np.zeros(count, np.int64))
 
 
 def _groups(words: Words) -> list[tuple[int, int, Positions]]:
@@ -269,11 +269,11 @@ def _groups(words: Words) -> list[tuple[int, int, Positions]]:
         return [(int(low[0]), 1, _NOTHING)]
     keys = np.where(low < 0x80, low, words.astype(np.uint16))
     left = keys
-    found: list[tuple[int, int, Positions]] = []
+    groups: list[tuple[int, int, Positions]] = []
     while left.size:
-        found.append((*_tag_of(int(left[0])), np.flatnonzero(keys == left[0])))
+        groups.append((*_tag_of(int(left[0])), np.flatnonzero(keys == left[0])))
         left = left[left != left[0]]
-    return found
+    return groups
 
 
 def _tag_of(start: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Decode many frames at once: the places and fields of their two protobuf messages.
+"""Decode many frames at once into the places and fields of their two protobuf messages.
 
 Needs NumPy. Sources: apache/pulsar Commands.java; PulsarApi.proto.
 """
@@ -14,7 +14,14 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.columns.column import COMPRESSIONS
-from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Inner, Shape, sized_tag, varint_tag
+from pulsar_meta.codecs.columns.fields import (
+    FieldColumn,
+    FieldWalk,
+    InnerMessages,
+    Shape,
+    sized_tag,
+    varint_tag,
+)
 from pulsar_meta.codecs.columns.words import (
     MARGIN,
     Heads,
@@ -35,8 +42,8 @@ _SIZED_TYPES: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, 
 def tags_of(kind: type[Message]) -> dict[str, int]:
     """Return the tags of a message's fields by name; every field is an integer or has a size."""
     return {
-        one.name: sized_tag(one.number) if one.type in _SIZED_TYPES else varint_tag(one.number)
-        for one in kind.DESCRIPTOR.fields
+        field.name: sized_tag(field.number) if field.type in _SIZED_TYPES else varint_tag(field.number)
+        for field in kind.DESCRIPTOR.fields
     }
 
 
@@ -71,7 +78,7 @@ class FrameColumns:
     payload.
     """
 
-    fields: dict[str, Found]
+    fields: dict[str, FieldColumn]
     has_metadata: Rows
     has_checksum: Rows
     odd: Rows
@@ -79,14 +86,14 @@ class FrameColumns:
     checksum_at: Place = 0
     message_at: Place = 0
     payload_at: Place = 0
-    properties: list[Inner] = field(default_factory=list)
+    properties: list[InnerMessages] = field(default_factory=list)
 
     def with_rows(self, rows: Positions, others: FrameColumns) -> FrameColumns:
         """Return columns with the values of `others` in some rows."""
         left = np.ones(len(self.odd), bool)
         left[rows] = False
         return FrameColumns(
-            {name: one.with_rows(rows, others.fields[name]) for name, one in self.fields.items()},
+            {name: column.with_rows(rows, others.fields[name]) for name, column in self.fields.items()},
             replaced(self.has_metadata, rows, others.has_metadata),
             replaced(self.has_checksum, rows, others.has_checksum),
             replaced(self.odd, rows, others.odd),
@@ -94,8 +101,8 @@ class FrameColumns:
             checksum_at=replaced(np.full(len(left), self.checksum_at), rows, others.checksum_at),
             message_at=replaced(np.full(len(left), self.message_at), rows, others.message_at),
             payload_at=replaced(np.full(len(left), self.payload_at), rows, others.payload_at),
-            properties=[one.only(left) for one in self.properties]
-            + [Inner(rows[one.rows], one.found) for one in others.properties],
+            properties=[pairs.only(left) for pairs in self.properties]
+            + [InnerMessages(rows[pairs.rows], pairs.columns) for pairs in others.properties],
         )
 
 
@@ -110,7 +117,7 @@ def read_frames(heads: Heads, start: int, ends: Positions, fields: Collection[st
 
 
 def read_whole_frames(heads: Heads, start: int, ends: Positions) -> FrameColumns:
-    """Read all fields of the frames, properties too; rows with fields that no schema knows are odd."""
+    """Read all fields of the frames, including properties; rows with unknown fields are odd."""
     broker = FieldWalk(heads, BROKER_TAGS.values())
     message = FieldWalk(heads, MESSAGE_TAGS.values(), gathered=PROPERTIES)
     return _read(heads, start, ends, (broker, _WHOLE_BROKER), (message, _WHOLE_MESSAGE))
@@ -135,14 +142,14 @@ def _read(
     at = bounds.within(np.where(has_checksum, at + 6, at), 4, at)
     message, shape = message_part
     payload_at: Place = at
-    if message.found:
+    if message.columns:
         size = (heads.big_endian(at) >> np.uint64(32)).view(np.int64)
         payload_at = bounds.within(at + 4 + size, 0, at + 4)
         message.run(at + 4, payload_at, shape)
-    found = _named(BROKER_TAGS, broker) | _named(MESSAGE_TAGS, message)
-    odd = bounds.broken | bounds.long | broker.odd | message.odd | _unusual(found)
+    columns = _named(BROKER_TAGS, broker) | _named(MESSAGE_TAGS, message)
+    odd = bounds.broken | bounds.long | broker.odd | message.odd | _unusual(columns)
     return FrameColumns(
-        found,
+        columns,
         has_metadata,
         has_checksum,
         odd,
@@ -177,15 +184,15 @@ def _tags(tags: dict[str, int], fields: Collection[str]) -> list[int]:
     return [tag for name, tag in tags.items() if name in fields]
 
 
-def _named(tags: dict[str, int], walk: FieldWalk) -> dict[str, Found]:
-    return {name: walk.found[tag] for name, tag in tags.items() if tag in walk.found}
+def _named(tags: dict[str, int], walk: FieldWalk) -> dict[str, FieldColumn]:
+    return {name: walk.columns[tag] for name, tag in tags.items() if tag in walk.columns}
 
 
-def _unusual(found: dict[str, Found]) -> Rows:
+def _unusual(columns: dict[str, FieldColumn]) -> Rows:
     """Find numbers that need care: an unknown compression, or an index over 2⁶³-1."""
     odd: Rows = np.zeros(1, bool)
-    if "compression" in found:
-        odd = odd | (found["compression"].values >= len(COMPRESSIONS))
-    if "index" in found:
-        odd = odd | (found["index"].values >> np.uint64(63) != 0)
+    if "compression" in columns:
+        odd = odd | (columns["compression"].values >= len(COMPRESSIONS))
+    if "index" in columns:
+        odd = odd | (columns["index"].values >> np.uint64(63) != 0)
     return odd

@@ -1,8 +1,8 @@
-"""The headers of many entries decoded together, and their digests and checksums verified.
+"""Decode the headers of many entries at once, and verify their digests and checksums.
 
-`HeaderReader.read` decodes the rows that are `whole`: nothing in them is out of the ordinary, and their
-digest and checksum are right if they were verified (a frame may have no checksum). Every other row has to
-be decoded by the codec for one entry, which defines what both return.
+`HeaderReader.read` decodes the rows that are `whole`: they have the usual form, and if digests and checksums
+were verified, these are correct (a frame may have no checksum). All other rows have to be decoded by the
+codec for a single entry, which defines the result for all rows.
 
 Needs NumPy. Sources: apache/pulsar Commands.java, PulsarApi.proto; apache/bookkeeper DigestManager.java.
 """
@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from pulsar_meta.codecs.columns.fields import Found, Inner, sized_tag
+from pulsar_meta.codecs.columns.fields import FieldColumn, InnerMessages, sized_tag
 from pulsar_meta.codecs.columns.frames import FrameColumns, read_frames, read_whole_frames
 from pulsar_meta.codecs.columns.sums import Sums, crc32c_of, crc32c_of_words, joined
 from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, WordReader
@@ -26,11 +26,11 @@ from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
-# So many bytes of each entry are read at first; the next number if more than one entry in LONG_ONE_IN has
-# longer metadata, else only those few are read again.
+# The number of bytes that are read of each entry. If more than one entry in LONG_ONE_IN has longer metadata,
+# all are read again with the next number, otherwise only the long ones.
 WIDTHS: Final = (192, 768, 3072)
 LONG_ONE_IN: Final = 32
-# So many bytes should follow each entry in what `HeaderReader.read` is given.
+# The number of bytes that should follow each entry in the data for `HeaderReader.read`.
 PADDING: Final = WIDTHS[-1]
 # The digests that are computed for many entries; None tries CRC32C.
 DIGESTS: Final[tuple[DigestType | None, ...]] = (None, "CRC32C", "CRC32")
@@ -41,33 +41,33 @@ VALUE: Final = sized_tag(2)
 _HEADER_WORDS: Final = range(0, HEADER.size, 8)
 _WIDE: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
 _WIDE_FIELDS: Final = tuple(
-    one.name
+    descriptor.name
     for kind in (BrokerEntryMetadata, MessageMetadata)
-    for one in kind.DESCRIPTOR.fields
-    if one.type in _WIDE
+    for descriptor in kind.DESCRIPTOR.fields
+    if descriptor.type in _WIDE
 )
 
 
 @dataclass(frozen=True, slots=True)
 class EntryHeaders:
-    """The headers of entries. Rows that are not `whole` mean nothing.
+    """The headers of entries. Rows that are not `whole` have arbitrary values.
 
-    `fields` are those of both protobuf messages by name; an integer is the bits of its varint. `data_at` and
-    `payload_at` count bytes from the start of an entry. `bookie`: entries have BookKeeper's header and
-    digest. `verified`: digests and checksums of the rows that are `whole` are right.
+    `fields` has the fields of both protobuf messages by name; an integer is the bits of its varint. `data_at`
+    and `payload_at` count bytes from the start of an entry. `bookie` if entries have BookKeeper's header and
+    digest. `verified` if the digests and checksums of `whole` rows were verified.
     """
 
     heads: Heads
     sizes: Positions
     whole: Rows
-    fields: dict[str, Found]
+    fields: dict[str, FieldColumn]
     has_metadata: Rows
     has_checksum: Rows
     data_at: int
     payload_at: Positions
     bookie: bool
     verified: bool
-    properties: list[Inner] = field(default_factory=list)
+    properties: list[InnerMessages] = field(default_factory=list)
 
     @property
     def every(self) -> Rows:
@@ -84,7 +84,7 @@ class EntryHeaders:
         return numbers
 
     def message_counts(self) -> Positions:
-        """Return how many messages each entry says it holds: 1 without a batch, or with an empty one."""
+        """Return the number of messages that each entry claims; 1 without a batch, or with an empty one."""
         # The value of an absent field is 0.
         return np.maximum(self.int32("num_messages_in_batch"), 1)
 
@@ -104,11 +104,11 @@ class HeaderReader:
         fields: Collection[str] | None = None,
         verify: bool = True,
     ) -> None:
-        """Entries are bookie entries with this digest (one of DIGESTS), or frames if `bookie` is false.
+        """Read bookie entries with this digest (one of DIGESTS), or frames if `bookie` is False.
 
-        With `fields` only these are decoded. Without, all fields and properties are, and a row is `whole`
-        only if it can be shown: no field that the schema does not know, no number too large for JSON.
-        `verify` computes digests and checksums.
+        Decodes only `fields`, if given. Otherwise it decodes all fields and properties, and a row is `whole`
+        only if JSON can represent it (no unknown fields, no numbers that are too large). `verify` computes
+        digests and checksums.
         """
         self._bookie, self._digest_type = bookie, digest_type
         self._fields, self._verify = fields, verify
@@ -153,13 +153,13 @@ class HeaderReader:
         )
 
     def _safe(self, data: Buffer, offsets: Positions, sizes: Positions) -> Rows:
-        """Find the entries that are long enough, and have enough bytes after them, to be read together."""
+        """Find entries that are long enough and followed by enough bytes to be read together."""
         needed = np.maximum(sizes, self._widths[0])
         safe: Rows = (sizes >= self.data_at + 4) & (offsets + needed <= memoryview(data).nbytes)
         return safe
 
     def _places(self, offsets: Positions, sizes: Positions, safe: Rows) -> tuple[Positions, Positions]:
-        """Return places and sizes to read at: an entry that is not safe is read as the first safe one."""
+        """Return places and sizes to read. Unsafe entries are replaced by the first safe one."""
         if safe.all():
             return offsets, sizes
         if not safe.any():
@@ -175,7 +175,7 @@ class HeaderReader:
     def _with_long_ones(
         self, data: Buffer, offsets: Positions, ends: Positions, heads: Heads, frames: FrameColumns
     ) -> tuple[Heads, FrameColumns]:
-        """Read more bytes of the entries whose metadata is longer than the heads."""
+        """Read more bytes of entries whose metadata is longer than the heads."""
         for width in self._widths[1:]:
             long = np.flatnonzero(frames.long & (offsets + width <= memoryview(data).nbytes))
             if not long.size:
@@ -188,7 +188,7 @@ class HeaderReader:
     def _looks_like_crc32(self, heads: Heads) -> Rows:
         """Find entries whose digest is probably a CRC32 (eight bytes, the first four of them zeros).
 
-        If digests are verified, this guess is not needed.
+        This guess is only needed if digests are not verified.
         """
         if self._verify or not self._bookie or self._digest_type is not None:
             return np.zeros(heads.count, bool)
@@ -196,8 +196,8 @@ class HeaderReader:
         return zeros
 
     def digests_fit(self, data: Buffer, offsets: Positions, sizes: Positions) -> Rows:
-        """Find the entries whose digest is right, looking at nothing else."""
-        # The header is read by words of eight bytes.
+        """Find the entries with a correct digest, without decoding them."""
+        # The header is read in words of eight bytes.
         fit = (sizes >= self.data_at) & (offsets + self.data_at + 8 <= memoryview(data).nbytes)
         if not fit.any():
             return fit
@@ -207,8 +207,8 @@ class HeaderReader:
             fit[fit] = words.big_endian(starts + HEADER.size) == _crc32(data, starts, self.data_at, ends)
         else:
             before = crc32c_of_words([words.words(starts + at) for at in _HEADER_WORDS], HEADER.size)
-            found = joined(before, crc32c_of(data, starts + self.data_at, ends), ends - starts - self.data_at)
-            fit[fit] = words.sizes(starts + HEADER.size).astype(np.uint32) == found
+            sums = joined(before, crc32c_of(data, starts + self.data_at, ends), ends - starts - self.data_at)
+            fit[fit] = words.sizes(starts + HEADER.size).astype(np.uint32) == sums
         return fit
 
     def _sums_fit(
@@ -220,7 +220,7 @@ class HeaderReader:
         frames: FrameColumns,
         rows: Positions,
     ) -> Rows:
-        """Find those of `rows` whose digest and frame checksum are right, or absent."""
+        """Find the `rows` whose digest and frame checksum are correct or absent."""
         starts, ends = offsets[rows], (offsets + sizes)[rows]
         covered_at = np.broadcast_to(frames.message_at, sizes.shape)[rows]
         covered = crc32c_of(data, starts + covered_at, ends)
@@ -232,13 +232,13 @@ class HeaderReader:
             )
         elif self._bookie:
             before = _before_covered(heads, rows, self.data_at, covered_at)
-            found = joined(before, covered, ends - starts - covered_at)
-            fit &= heads.big_endian(HEADER.size)[rows] >> np.uint64(32) == found
+            sums = joined(before, covered, ends - starts - covered_at)
+            fit &= heads.big_endian(HEADER.size)[rows] >> np.uint64(32) == sums
         return fit
 
 
 def _unsafe(frames: FrameColumns) -> Rows:
-    """Find rows with a number that is too large for JSON, or for a signed integer."""
+    """Find rows with a number that is too large for JSON or for a signed integer."""
     unsafe: Rows = np.zeros(len(frames.odd), bool)
     for name in _WIDE_FIELDS:
         unsafe |= frames.fields[name].values > MAX_SAFE_INTEGER
@@ -246,7 +246,7 @@ def _unsafe(frames: FrameColumns) -> Rows:
 
 
 def _index_too_small(frames: FrameColumns) -> Rows:
-    """Find entries whose index is smaller than their batch, so that the first message's is negative."""
+    """Find entries whose index is smaller than their batch, so the first message's index is negative."""
     index, count = frames.fields["index"], frames.fields["num_messages_in_batch"]
     small: Rows = index.present & count.present & (index.values + 1 < count.values)
     return small

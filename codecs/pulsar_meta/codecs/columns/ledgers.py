@@ -1,7 +1,7 @@
-"""The ledgers that a large managed ledger's record begins with, taken apart together.
+"""Decode the first ledgers of a large managed ledger's record at once.
 
-Those with an id, entries, a size and a time, by growing ids, as all closed ledgers that were never offloaded
-have; the rest of the record is left to the codec. Needs NumPy and PyArrow.
+Supports ledgers with an id, entries, a size and a time, in the order of their ids. All closed ledgers that
+were never offloaded have this form. The rest of the record is left to the codec. Needs NumPy and PyArrow.
 
 Source: MLDataFormats.proto (ManagedLedgerInfo).
 """
@@ -19,7 +19,7 @@ from pulsar_meta.codecs.columns.words import Positions
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
-# A ledger: its tag and size; id, entries, bytes, time. -1: any number.
+# The varints of a ledger: tag and size; id, entries, bytes, time. -1 stands for any number.
 _LEDGER: Final = (0x0A, -1, 0x08, -1, 0x10, -1, 0x18, -1, 0x20, -1)
 _TOKENS: Final = len(_LEDGER)
 _TAGS: Final = slice(0, None, 2)
@@ -29,9 +29,9 @@ _SIZE, _NUMBERS = 1, slice(3, None, 2)
 
 @dataclass(frozen=True, slots=True)
 class LeadingLedgers:
-    """So many ledgers up to byte `end` of a record: their JSON, commas between; their entries and bytes.
+    """The first `count` ledgers of a record, up to byte `end`: JSON text, and the sums of entries and bytes.
 
-    `ends` has those that say where all of them begin and end, and when they were closed.
+    `ends` has the first and the last ledger, and the ledgers that were closed first and last.
     """
 
     end: int
@@ -43,7 +43,7 @@ class LeadingLedgers:
 
 
 def leading_ledgers(payload: bytes) -> LeadingLedgers | None:
-    """Return the ledgers that a record begins with, None where the first is none of these."""
+    """Return the first ledgers of a record, or None if the first one is not supported."""
     read = varints_of(payload)
     whole = len(read.values) // _TOKENS * _TOKENS
     table, sizes = (column[:whole].reshape(-1, _TOKENS) for column in (read.values, read.sizes))
@@ -64,7 +64,7 @@ def _leading(numbers: Positions, end: int) -> LeadingLedgers:
         ', "timestamp": ', digits(times), "}",
     )  # fmt: skip
     text = listed(each, np.array([0, len(ids)]))[0].as_py()
-    # Python's sums: no number is too large for them.
+    # Summed in Python, because a sum may exceed an int64.
     return LeadingLedgers(end, len(ids), text, sum(entries.tolist()), sum(sizes.tolist()), _ends(numbers))
 
 
@@ -74,7 +74,7 @@ def _ends(numbers: Positions) -> ManagedLedgerInfo:
     if closed.size:
         times = numbers[closed, 3]
         places |= {int(closed[times.argmin()]), int(closed[times.argmax()])}
-    found = ManagedLedgerInfo()
+    info = ManagedLedgerInfo()
     for ledger, entries, size, time in numbers[sorted(places)].tolist():
-        found.ledgerInfo.add(ledgerId=ledger, entries=entries, size=size, timestamp=time)
-    return found
+        info.ledgerInfo.add(ledgerId=ledger, entries=entries, size=size, timestamp=time)
+    return info

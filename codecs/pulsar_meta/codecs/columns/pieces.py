@@ -1,4 +1,4 @@
-"""Copy many pieces of a buffer into one, all at once. Needs NumPy and PyArrow.
+"""Copy many pieces of a buffer into a new one at once. Needs NumPy and PyArrow.
 
 Source: Arrow's columnar format, "Variable-size Binary View Layout".
 """
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pulsar_meta.codecs.columns.words import Positions, WordReader
 from pulsar_meta.codecs.reader import Buffer
 
-# Shorter pieces would be inside the views themselves.
+# Arrow stores shorter pieces inside the views.
 SHORTEST: Final = 13
 _BITS: Final = 30
 

@@ -21,14 +21,14 @@ from pulsar_meta.codecs.frames.bookie_entry import HEADER
 from pulsar_meta.codecs.reader import Buffer, byte_view
 
 _SIZE: Final = struct.Struct(">i")
-# After so many links the chain is followed at many places at once: at most twice as many as were right the
-# # last time, each for about so many records, and only if records are small enough to find.
+# After this many links, the chain is followed at many places at once (at most twice as many as were right the
+# last time), each for about _LINKS_TOGETHER records, and only if records are small enough to find.
 _LINKS_ALONE: Final = 64
 _LINKS_TOGETHER: Final = 64
 _FEWEST_PIECES: Final = 64
 _MOST_PIECES: Final = 1 << 10
 _LARGEST_MEAN: Final = 1 << 15
-# Records that are worked on together: few enough for the processor's cache.
+# The number of records that are processed together, few enough for the processor's cache.
 _ROWS_AT_ONCE: Final = 8192
 _NO_ENTRIES: Final[Positions] = np.zeros((4, 0), np.int64)
 
@@ -57,7 +57,7 @@ def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
         chain, chain_end = _follow_chain(view, reader, at, most)
         entry, other, columns = _examine(view, chain)
         if other.any():
-            # Not an entry, not a record of no ledger: the chain was none from here on.
+            # This is neither an entry nor a record without a ledger, so the chain is wrong from here on.
             first, most = int(np.argmax(other)), _LINKS_ALONE
             entry, columns, chain_end = entry[:first], columns[:, :first], int(chain[first]) - 4
         else:
@@ -135,9 +135,9 @@ def _guess_starts(view: memoryview, at: int, mean: int, known: int, pieces: int)
     ledger, piece = bytes(view[known : known + 8]), _LINKS_TOGETHER * mean
     last = len(view) - 4 - HEADER.size if mean <= _LARGEST_MEAN else 0
     for near in range(at + piece, min(last, at + pieces * piece) + 1, piece):
-        found = bytes(view[near : near + 4 * mean]).find(ledger, 4)
-        if 4 <= found <= last + 4 - near:
-            starts.append(near + found - 4)
+        distance = bytes(view[near : near + 4 * mean]).find(ledger, 4)
+        if 4 <= distance <= last + 4 - near:
+            starts.append(near + distance - 4)
     return np.array(starts, np.int64)
 
 

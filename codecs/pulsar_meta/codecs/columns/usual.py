@@ -1,8 +1,8 @@
-"""Find metadata of messages in batches that is as clients write it, which is faster than decoding it.
+"""Find messages in batches whose metadata has the usual form, which is faster than decoding it.
 
-A client writes the fields in the order of their numbers: properties, each a short key and a short value, a
-key, the size of the payload, and then numbers and at most short strings. All other metadata is not
-`usual`, and has to be decoded by `fields`.
+Clients write fields in the order of their numbers: properties (with short keys and values), a key, the size
+of the payload, and then numbers and short strings. All other metadata is not usual and has to be decoded by
+`fields`.
 
 Needs NumPy. Source: SingleMessageMetadata in PulsarApi.proto; protobuf encoding.
 """
@@ -18,7 +18,7 @@ from pulsar_meta.codecs.columns.frames import tags_of
 from pulsar_meta.codecs.columns.words import EVERY, Positions, Rows, Selection, WordReader, Words, groups_of
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 
-# So many bytes have to follow the metadata in the buffer (a pair's longest key and a word, twice).
+# The number of bytes that must follow the metadata in the buffer (a pair's longest key and a word, twice).
 REACH: Final = 2 * (0x7F + 16)
 
 _TAGS: Final = tags_of(SingleMessageMetadata)
@@ -46,9 +46,9 @@ _STRINGS[[tag for tag in _TAGS.values() if tag & 7 == SIZED and tag > _PAYLOAD_S
 def usual_metadata(
     words: WordReader, at: Positions, size_at: Positions, after: Positions, ends: Positions
 ) -> Rows:
-    """Find the usual metadata in [at, ends), if the field with the payload's size is [size_at, after).
+    """Find the usual metadata in [at, ends). The field with the payload's size is [size_at, after).
 
-    It is not if `size_at` is negative.
+    Metadata with a negative `size_at` is not usual.
     """
     at, word = _past_properties(words, at, size_at)
     keyed = word & _SIZED_BITS == _KEY
@@ -111,6 +111,6 @@ def _end_well(words: WordReader, at: Positions, ends: Positions) -> Rows:
 
 
 def _short_size(words: Words) -> Positions:
-    """Return the number of one byte behind the tag with which each word begins."""
+    """Return the second byte of each word, a size after a tag."""
     sizes: Positions = (words >> _BYTE & _SHORT).view(np.int64)
     return sizes

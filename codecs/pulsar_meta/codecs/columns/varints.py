@@ -1,4 +1,4 @@
-"""All varints of a buffer at once, for messages that hold nothing else: tags and sizes are varints, too.
+"""Decode all varints of a buffer at once, for messages in which every byte belongs to a varint.
 
 Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups of seven bits).
 """
@@ -15,10 +15,10 @@ from pulsar_meta.codecs.columns.words import LONGEST_VARINT, Positions, Rows
 
 @dataclass(frozen=True, slots=True)
 class Varints:
-    """What stands in a buffer, varint by varint.
+    """The varints of a buffer.
 
-    `values` are as protobuf's int64, `sizes` in bytes, `ends` the offset behind each one. `odd`: none that
-    protobuf writes, too long or with zeros above its number.
+    `values` are int64 as in protobuf, `sizes` are in bytes, `ends` are the offsets after each varint. `odd`
+    marks varints that protobuf never writes, because they are too long or padded with zeros.
     """
 
     values: Positions
@@ -28,7 +28,7 @@ class Varints:
 
 
 def varints_of(data: bytes) -> Varints:
-    """Return the varints that a buffer consists of; what is behind the last whole one is left out."""
+    """Decode the varints of a buffer, without an incomplete one at its end."""
     buffer = np.frombuffer(data, np.uint8)
     last = np.flatnonzero(buffer < 0x80)
     starts = np.empty_like(last)

@@ -1,8 +1,8 @@
-"""Words and varints at many places of a buffer, and of the first bytes of many entries side by side.
+"""Read words and varints at many places of a buffer, or in the first bytes of many entries, at once.
 
-The rows of an array are entries; nothing here loops over them. Bytes that are read repeatedly are in
-one small block (`Heads`) instead of scattered over a log, so they stay in the processor's cache. A place
-that is the same in every entry is one number instead of one for each row.
+Each row of an array is an entry, and no code loops over rows. Bytes that are read repeatedly are copied into
+a small block (`Heads`), so they stay in the processor's cache. If a place is the same in all entries, it is a
+single number instead of one number per row.
 
 Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups of seven bits).
 """
@@ -20,16 +20,16 @@ from pulsar_meta.codecs.reader import Buffer
 Positions = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Rows = NDArray[np.bool_]
-# Bytes from the start of an entry: one number for all rows, or one for each.
+# An offset from the start of an entry: a single number for all rows, or one number per row.
 Place = int | Positions
-# Which rows: their numbers, or all of them.
+# A selection of rows: their numbers, or a slice.
 Selection = Positions | slice
 
 EVERY: Final = slice(None)
 # A tag and the longest varint after it, read by words from a message's last byte on, end within this.
 MARGIN: Final = 24
 LONGEST_VARINT: Final = 10
-# A length that ends after everything.
+# The length of an invalid varint, which is beyond the end of every entry.
 NO_VARINT: Final = 1 << 31
 
 _ONE: Final = np.uint64(1)
@@ -63,15 +63,15 @@ class WordReader:
         self._pairs: NDArray[np.uint16] = np.ndarray((words,), "<u2", buffer=enough, strides=(1,))
 
     def words(self, at: Positions) -> Words:
-        """Return the eight bytes from each position on, the first byte lowest."""
+        """Return the eight bytes at each position, little-endian."""
         return self._words[at]
 
     def pairs(self, at: Positions) -> NDArray[np.uint16]:
-        """Return the two bytes from each position on, the first byte lowest."""
+        """Return the two bytes at each position, little-endian."""
         return self._pairs[at]
 
     def windows(self, at: Positions, width: int) -> NDArray[np.uint8]:
-        """Return the `width` bytes from each position on, one line each; all of them must exist."""
+        """Return the `width` bytes at each position, one row per position. All bytes must exist."""
         every = np.ndarray((self.size - width + 1,), f"V{width}", buffer=self._bytes, strides=(1,))
         return every[at].view(np.uint8).reshape(-1, width)
 
@@ -87,24 +87,24 @@ class WordReader:
 class Heads:
     """Copies of the first `width` bytes of the entries that begin at `starts` of `data`.
 
-    So many bytes must be there. Places up to `width - MARGIN` may be read at and `MARGIN - 8` bytes
-    beyond; nothing else is checked.
+    The caller must make sure that `data` has all these bytes, and that it reads only at places up to
+    `width - MARGIN`, and at most `MARGIN - 8` bytes beyond. Nothing is checked.
     """
 
     def __init__(self, data: Buffer, starts: Positions, width: int) -> None:
         size = memoryview(data).nbytes
         every = np.ndarray((size - width + 1,), f"V{width}", buffer=data, strides=(1,))
-        # The first bytes of all rows lie so far apart; so many of each, at least.
+        # The distance between rows, which is also the number of bytes that each row has.
         self._even: int | None = width
         self._set(every[starts].view(np.uint8), np.arange(len(starts)) * width, width)
 
     @classmethod
     def within(cls, data: Buffer, starts: Positions) -> Heads:
-        """Return heads that are no copies; `data` needs MARGIN bytes after the last place that is read."""
-        found = object.__new__(cls)
-        found._even = None
-        found._set(np.frombuffer(data, np.uint8), starts, memoryview(data).nbytes)
-        return found
+        """Return heads that are views; `data` needs MARGIN bytes after the last place that is read."""
+        heads = object.__new__(cls)
+        heads._even = None
+        heads._set(np.frombuffer(data, np.uint8), starts, memoryview(data).nbytes)
+        return heads
 
     def _set(self, data: NDArray[np.uint8], firsts: Positions, width: int) -> None:
         self.width, self.count = width, len(firsts)
@@ -112,7 +112,7 @@ class Heads:
         self._words: Words = np.ndarray((max(0, data.size - 7),), "<u8", buffer=data, strides=(1,))
 
     def with_rows(self, rows: Positions, others: Heads) -> Heads:
-        """Return heads that have those of `others` in some rows; as wide as those, but only there."""
+        """Return heads with `others` in some rows. Only these rows are as wide as `others`."""
         joined, firsts = object.__new__(Heads), self._firsts.copy()
         firsts[rows] = others._firsts + self._bytes.size
         joined._even = self._even
@@ -120,7 +120,7 @@ class Heads:
         return joined
 
     def of(self, rows: Selection) -> Heads:
-        """Return the heads of some rows alone, which are the same bytes."""
+        """Return a view of the heads of some rows."""
         if isinstance(rows, slice):
             return self
         some = object.__new__(Heads)
@@ -129,7 +129,7 @@ class Heads:
         return some
 
     def words(self, at: Place, rows: Selection = EVERY) -> Words:
-        """Return the eight bytes from a place of the rows on, the first byte lowest."""
+        """Return the eight bytes at a place of the rows, little-endian."""
         if isinstance(at, int) and self._even is not None and at + 8 <= self._even:
             column: Words = self._words[at : self.count * self._even : self._even][rows].copy()
         else:
@@ -145,7 +145,7 @@ class Heads:
         return column
 
     def big_endian(self, at: Place, rows: Selection = EVERY) -> Words:
-        """Return the eight bytes from a place of the rows on, the first byte highest."""
+        """Return the eight bytes at a place of the rows, big-endian."""
         return self.words(at, rows).byteswap()
 
     def text(self, row: int, at: int, size: int) -> bytes:
@@ -156,18 +156,15 @@ class Heads:
     def strings(
         self, rows: Positions, at: Positions, sizes: Positions
     ) -> tuple[NDArray[np.uint8], Positions]:
-        """Return the concatenated bytes of a string in each of some rows, and the start of each.
-
-        The last place is the end of all.
-        """
+        """Return a string of each of some rows: the concatenated bytes, and the starts and the total size."""
         places = np.concatenate([[0], np.cumsum(sizes)])
         first = self._firsts[rows] + at - places[:-1]
         return self._bytes[np.repeat(first, sizes) + np.arange(places[-1])], places
 
     def varints(self, at: Place, rows: Selection, words: Words, known: int) -> tuple[Words, Place]:
-        """Return (value, length in bytes) of the varint at a place of the rows; NO_VARINT: there is none.
+        """Return (value, length in bytes) of the varint at a place of the rows; NO_VARINT if there is none.
 
-        `words` has the `known` bytes from there on, which have been read before.
+        `words` has the first `known` bytes at that place, which the caller has already read.
         """
         length = _common_length(words)
         if 0 < length <= known:
@@ -176,7 +173,7 @@ class Heads:
         return (values, lengths) if (lengths <= known).all() else self._varints_of_all_lengths(at, rows)
 
     def varint_lengths(self, at: Place, rows: Selection, words: Words, known: int) -> Place:
-        """Return the lengths alone, which is less work."""
+        """Return only the lengths of varints, which is faster than `varints`."""
         length = _common_length(words)
         if 0 < length <= known:
             return length
@@ -199,13 +196,13 @@ class Heads:
 
 
 def short_varints(words: Words) -> tuple[Words, Positions]:
-    """Return (value, length in bytes) of the varint that each word begins with; NO_VARINT: it is longer."""
+    """Return (value, length in bytes) of the varint at the start of each word; NO_VARINT if it is longer."""
     groups, lengths = groups_of(words)
     return _close_gaps(groups, min(8, int(lengths.max(initial=1)))), lengths
 
 
 def groups_of(words: Words) -> tuple[Words, Positions]:
-    """Return (groups of seven bits, length in bytes) of each word's varint; NO_VARINT: it is longer."""
+    """Return (groups of seven bits, length in bytes) of each word's varint; NO_VARINT if it is longer."""
     stops = ~words & _CONTINUES
     within = stops ^ (stops - _ONE)
     lengths = (np.bitwise_count(within) >> 3).astype(np.int64)
@@ -217,13 +214,13 @@ def groups_of(words: Words) -> tuple[Words, Positions]:
 
 
 def common(places: Positions) -> Place:
-    """Return the one number that all are, else all of them."""
+    """Return a single number if all places are equal, else all places."""
     first = int(places[0])
     return first if (places == first).all() else places
 
 
 def nearer(one: Place, other: Place) -> Place:
-    """Return whichever of two places is nearer to the start."""
+    """Return the smaller of two places."""
     if isinstance(one, int) and isinstance(other, int):
         return min(one, other)
     return common(np.minimum(one, other))
@@ -242,24 +239,24 @@ def replaced(values: NDArray[Any], rows: Positions, others: Any) -> NDArray[Any]
 
 
 def anywhere(mask: Rows | bool) -> bool:
-    """Return whether any row is true; the answer may be known without the rows."""
+    """Return True if any row is true; `mask` may be a single value for all rows."""
     return mask if isinstance(mask, bool) else bool(mask.any())
 
 
 def everywhere(mask: Rows | bool) -> bool:
-    """Return whether every row is true; the answer may be known without the rows."""
+    """Return True if all rows are true; `mask` may be a single value for all rows."""
     return mask if isinstance(mask, bool) else bool(mask.all())
 
 
 def _common_length(words: Words) -> int:
-    """Return the length of the varints at the start of all words, 0 if it differs or is over 8."""
+    """Return the length of the varints at the start of all words; 0 if it differs or exceeds 8."""
     stops = ~int(words[0]) & int(_CONTINUES)
     length = (stops & -stops).bit_length() // 8
     return length if length and (words & _STOP_BITS[length] == _STOPS[length]).all() else 0
 
 
 def _close_gaps(groups: Words, length: int = 8) -> Words:
-    """Return the number whose groups of seven bits lie in the lowest `length` bytes of each word."""
+    """Return the numbers whose groups of seven bits are in the lowest `length` bytes of each word."""
     for low, high, shift in _CLOSE[: (length - 1).bit_length()]:
         upper = groups & high
         upper >>= shift
@@ -302,7 +299,7 @@ def number_strings(
         column = np.zeros(rows.size, np.uint64)
         column[some] = word
         same &= column == column[firsts[found]]
-    # Other strings of the same sum: only who looks for them finds any.
+    # Other strings with the same sum, which are rare unless they were made on purpose.
     names: dict[bytes, int] = {}
     others: list[int] = []
     for row in np.flatnonzero(~same).tolist():
@@ -315,7 +312,7 @@ def number_strings(
 
 
 def _string_words(heads: Heads, at: Positions, sizes: Positions) -> Iterator[tuple[Selection, Words]]:
-    """Yield strings eight bytes at a time: which of the rows go so far, and a word of each; zeros fill it."""
+    """Yield strings eight bytes at a time: the rows that are long enough, and words padded with zeros."""
     for step in range(0, int(sizes.max()), 8):
         longer = sizes > step
         some: Selection = EVERY if longer.all() else np.flatnonzero(longer)

@@ -1,1 +1,1 @@
-"""Protobuf messages: parsed, parsed as far as they go, edited field by field, as text, as JSON and back."""
+"""Protobuf messages: parse them (even damaged ones), edit their fields, convert them to JSON or text."""

@@ -1,1 +1,1 @@
-"""Schemas of topics: as brokers store them, and the values that messages hold by them."""
+"""Schemas of topics, and message values that were written with them."""

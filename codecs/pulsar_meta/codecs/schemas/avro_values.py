@@ -1,8 +1,8 @@
-"""Values that were written by an Avro schema, by fastavro.
+"""Decode values of Avro schemas with fastavro, safely for untrusted bytes.
 
-What a stranger's bytes could do to it is kept away from it: a schema that contains itself is read by its
-reader in Python, which refuses depth where the compiled one ends the process, and lists of items that take
-no bytes are refused, since their number is only claimed.
+Schemas that contain themselves use fastavro's Python reader, which raises RecursionError for deep values; the
+compiled reader would crash the process. Schemas with lists of items that take no bytes are rejected, because
+a small value could claim billions of such items.
 
 Source: the Avro specification; apache/pulsar AvroReader.java (schemaless: the value alone).
 """
@@ -27,9 +27,10 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 
 
 def avro_decoder(definition: bytes) -> Callable[[bytes], Any]:
-    """Return what reads values of an Avro schema (its JSON); DecodeError where it is no such schema.
+    """Return a function that decodes values of an Avro schema (JSON). Raises DecodeError for invalid schemas.
 
-    The reader raises DecodeError for broken values. Dates and times become ISO 8601, decimals texts.
+    The function raises DecodeError for broken values. It returns dates and times as ISO 8601, decimals as
+    strings.
     """
     import fastavro
     from fastavro import _read_py
@@ -38,7 +39,7 @@ def avro_decoder(definition: bytes) -> Callable[[bytes], Any]:
     schema = read_json(definition)
     try:
         parsed = fastavro.parse_schema(schema)
-        recursive = _examine(schema, {}, (), "")
+        recursive = _is_recursive(schema, {}, (), "")
     except (SchemaParseException, UnknownType, *_BROKEN) as error:
         raise DecodeError(f"not an Avro schema: {error}") from error
     read: Callable[..., Any] = _read_py.schemaless_reader if recursive else fastavro.schemaless_reader
@@ -60,7 +61,7 @@ def avro_decoder(definition: bytes) -> Callable[[bytes], Any]:
 
 
 class _Stream:
-    """Bytes to read from, as fastavro wants them."""
+    """A minimal file object for fastavro; `at` is the current offset."""
 
     __slots__ = ("_data", "at")
 
@@ -71,13 +72,13 @@ class _Stream:
         at = self.at
         if size < 0:
             raise ValueError("a negative size")
-        found = self._data[at : at + size]
-        self.at = at + len(found)
-        return found
+        data = self._data[at : at + size]
+        self.at = at + len(data)
+        return data
 
 
 def _reason(error: BaseException) -> str:
-    return "it ends too early" if isinstance(error, EOFError) else str(error) or type(error).__name__
+    return "it is truncated" if isinstance(error, EOFError) else str(error) or type(error).__name__
 
 
 def _same(value: Any) -> Any:
@@ -85,7 +86,7 @@ def _same(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with what JSON does not have as text."""
+    """Convert types that JSON does not have to strings."""
     if isinstance(value, dict):
         return {name: _plain(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -95,8 +96,8 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, (Decimal, UUID)) else value
 
 
-def _examine(schema: Any, named: dict[str, Any], within: tuple[str, ...], space: str) -> bool:
-    """Return whether a schema contains itself; DecodeError for lists of items that may take no bytes."""
+def _is_recursive(schema: Any, named: dict[str, Any], within: tuple[str, ...], space: str) -> bool:
+    """Return True if a schema contains itself. Raises DecodeError for lists of items without bytes."""
     if isinstance(schema, str):
         full = _full_name(schema, space)
         return full in within or schema in within
@@ -104,34 +105,34 @@ def _examine(schema: Any, named: dict[str, Any], within: tuple[str, ...], space:
         return _any_recursive(schema, named, within, space)
     kind = schema["type"]
     if not isinstance(kind, str):
-        return _examine(kind, named, within, space)
+        return _is_recursive(kind, named, within, space)
     if kind in _NAMED:
         space = schema.get("namespace", schema["name"].rpartition(".")[0] or space)
         full = _full_name(schema["name"], space)
         named[full] = schema
         inside = (*within, full)
         fields = schema["fields"] if kind in ("record", "error") else ()
-        return _any_recursive([one["type"] for one in fields], named, inside, space)
+        return _any_recursive([member["type"] for member in fields], named, inside, space)
     if kind == "array":
         if _may_be_empty(schema["items"], named, space):
-            raise DecodeError("not an Avro schema that is read: a list of items that take no bytes")
-        return _examine(schema["items"], named, within, space)
-    return _examine(schema["values"], named, within, space) if kind == "map" else False
+            raise DecodeError("unsupported Avro schema: a list of items that take no bytes")
+        return _is_recursive(schema["items"], named, within, space)
+    return _is_recursive(schema["values"], named, within, space) if kind == "map" else False
 
 
 def _any_recursive(schemas: list[Any], named: dict[str, Any], within: tuple[str, ...], space: str) -> bool:
-    # Each is looked at, whatever the one before says: all lists have to be examined.
-    found = [_examine(one, named, within, space) for one in schemas]
-    return any(found)
+    # A list, not a generator, because every schema has to be checked for lists of empty items.
+    recursive = [_is_recursive(schema, named, within, space) for schema in schemas]
+    return any(recursive)
 
 
 def _may_be_empty(schema: Any, named: Mapping[str, Any], space: str) -> bool:
-    """Return whether a value of a schema may take no bytes: nothing, or records of nothing."""
+    """Return True if a value of a schema may take no bytes, such as null or a record of nulls."""
     if isinstance(schema, str):
         if schema == "null":
             return True
         schema = named.get(_full_name(schema, space), named.get(schema))
-        # A record that contains itself and takes no bytes would have no end; one seen here is being defined.
+        # Named records always take bytes here, because a record that contains itself can't be empty.
         return schema is not None and schema["type"] == "fixed" and not schema["size"]
     if isinstance(schema, list):
         return False
@@ -139,7 +140,7 @@ def _may_be_empty(schema: Any, named: Mapping[str, Any], space: str) -> bool:
     if kind == "fixed":
         return not schema["size"]
     if kind in ("record", "error"):
-        return all(_may_be_empty(one["type"], named, space) for one in schema["fields"])
+        return all(_may_be_empty(member["type"], named, space) for member in schema["fields"])
     return False if kind in ("array", "map", "enum") else _may_be_empty(kind, named, space)
 
 

@@ -1,4 +1,4 @@
-"""A version of a topic's schema as it lies in its ledger, and the two schemas inside one of keys and values.
+"""A topic's schema as it is stored in a ledger, and the two schemas in a KEYVALUE schema.
 
 Sources: apache/pulsar SchemaStorageFormat.proto, SchemaRegistryFormat.proto, LongSchemaVersion.java,
 KeyValueSchemaInfo.java.
@@ -19,7 +19,7 @@ from pulsar_meta.proto.SchemaRegistryFormat_pb2 import SchemaInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaEntry
 
 _I32: Final = struct.Struct(">i")
-# The names of SchemaType in Java where the stored ones differ.
+# Java's SchemaType names that differ from the stored names.
 _JAVA_NAMES: Final = {
     "KEY_VALUE": "KEYVALUE", "PROTOBUF_NATIVE": "PROTOBUFNATIVE", "LOCAL_DATE": "LOCALDATE",
     "LOCAL_TIME": "LOCALTIME", "LOCAL_DATE_TIME": "LOCALDATETIME", "BYTES": "NONE",
@@ -28,7 +28,7 @@ _JAVA_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema: its type by the name in SchemaRegistryFormat.proto, its definition, its properties."""
+    """A schema: its type (a name in SchemaRegistryFormat.proto), its definition and its properties."""
 
     type: str
     definition: bytes
@@ -37,14 +37,14 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """What an entry of a schema's ledger holds: the schema, and where the versions before it lie."""
+    """An entry of a schema's ledger: the schema, and the index of the earlier versions."""
 
     schema: Schema
     earlier: tuple[IndexEntry, ...]
 
 
 def decode_stored_schema(data: bytes | memoryview) -> StoredSchema:
-    """Return what the data of a schema ledger's entry says; DecodeError where it is broken."""
+    """Decode the data of an entry in a schema's ledger. Raises DecodeError if it is broken."""
     entry = parse_message(SchemaEntry, bytes(data))
     with decoding(what="its schema_data"):
         info = parse_message(SchemaInfo, entry.schema_data)
@@ -55,21 +55,21 @@ def decode_stored_schema(data: bytes | memoryview) -> StoredSchema:
 
 
 def schema_version(data: bytes) -> int | None:
-    """Return the number that a message's `schema_version` is; None for none, and for what is no number."""
+    """Decode a message's `schema_version` as a number; None if it is not 8 bytes long."""
     return int.from_bytes(data, "big", signed=True) if len(data) == 8 else None
 
 
 def key_value_schemas(schema: Schema) -> tuple[Schema, Schema]:
-    """Return the schemas of key and value in one of type KEYVALUE; DecodeError where they do not fit."""
+    """Return the key's and the value's schema in a KEYVALUE schema. Raises DecodeError if it is broken."""
     reader = Reader(schema.definition)
-    found = []
+    schemas = []
     for part in ("key", "value"):
         (size,) = reader.numbers(_I32, f"the size of the {part}'s schema")
         definition = bytes(reader.take(max(0, size), f"the {part}'s schema"))
         kind = schema.properties.get(f"{part}.schema.type", "BYTES")
         text = schema.properties.get(f"{part}.schema.properties") or "{}"
         properties = {name: str(value) for name, value in read_json_object(text).items()}
-        found.append(Schema(_JAVA_NAMES.get(kind, kind), definition, properties))
+        schemas.append(Schema(_JAVA_NAMES.get(kind, kind), definition, properties))
     if reader.left:
         raise DecodeError(f"{reader.left} bytes follow the value's schema", offset=reader.at)
-    return found[0], found[1]
+    return schemas[0], schemas[1]

@@ -1,15 +1,12 @@
-"""Turn message payloads into JSON text with the schema that they were written with.
+"""Decode message payloads into JSON text, with the schema that they were written with.
 
-Integers that a double cannot hold are strings of digits, and bytes are base64 (see `json_text`). For a JSON
-schema
-the producer's text is kept. Primitive numbers are big-endian; dates and times become ISO 8601.
-PROTOBUF_NATIVE
-schemas carry their descriptors.
+Integers that a double can't represent become strings of digits, and bytes become base64 (see `json_text`).
+With a JSON schema, the producer's text is kept. Primitive numbers are big-endian; dates and times become ISO
+8601. PROTOBUF_NATIVE schemas contain their descriptors.
 
 Sources: apache/pulsar pulsar-client/…/impl/schema/*Schema.java (IntSchema, DateSchema, InstantSchema, …),
 KeyValueSchemaInfo.java (`decodeKeyValue`), ProtobufNativeSchemaUtils.java, ProtobufNativeSchemaData.java
-(JSON
-with a FileDescriptorSet in base64).
+(JSON with a FileDescriptorSet in base64).
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _EPOCH: Final = date(1970, 1, 1)
 
 
 def decode_primitive(kind: str, data: bytes) -> Any:
-    """Return the value of a primitive schema; DecodeError for another size than its type has."""
+    """Decode a value of a primitive schema. Raises DecodeError if it does not have the type's size."""
     if kind == "STRING":
         return _text(data)
     shape, make = _SHAPES[kind]
@@ -49,7 +46,7 @@ def decode_primitive(kind: str, data: bytes) -> Any:
 
 
 def is_primitive(kind: str) -> bool:
-    """Return whether `decode_primitive` knows a type."""
+    """Return True if `decode_primitive` supports a type."""
     return kind == "STRING" or kind in _SHAPES
 
 
@@ -89,7 +86,7 @@ def _local_date_time(days: int, nanos: int) -> str:
 def _local_time(nanos: int) -> str:
     seconds, rest = divmod(nanos, _BILLION)
     if not 0 <= seconds < _DAY:
-        raise DecodeError(f"no time of a day has {nanos} nanoseconds")
+        raise DecodeError(f"{nanos} nanoseconds are not a time of day")
     return f"{_clock(seconds)}{_fraction(rest)}"
 
 
@@ -106,7 +103,7 @@ def _clock(seconds: int) -> str:
 
 def _fraction(nanos: int) -> str:
     if not 0 <= nanos < _BILLION:
-        raise DecodeError(f"{nanos} nanoseconds are no part of a second")
+        raise DecodeError(f"{nanos} nanoseconds are not a fraction of a second")
     return f".{nanos:09d}".rstrip("0").rstrip(".")
 
 
@@ -129,9 +126,10 @@ _SHAPES: Final[dict[str, tuple[struct.Struct, Callable[..., Any]]]] = {
 
 
 def protobuf_decoder(definition: bytes) -> Callable[[bytes], Any]:
-    """Return what reads values of a PROTOBUF_NATIVE schema; DecodeError where its descriptors do not fit.
+    """Return a function that decodes values of a PROTOBUF_NATIVE schema. Raises DecodeError if it is invalid.
 
-    Values come in protobuf's own JSON mapping, with the names of the .proto; DecodeError for broken ones.
+    The function returns protobuf's own JSON mapping, with the names of the .proto. It raises DecodeError for
+    broken values.
     """
     kind = _message_class(definition)
 
@@ -140,7 +138,7 @@ def protobuf_decoder(definition: bytes) -> Callable[[bytes], Any]:
         try:
             return MessageToDict(message, preserving_proto_field_name=True)
         except (JsonError, TypeError, ValueError, KeyError) as error:
-            raise DecodeError(f"a {kind.DESCRIPTOR.full_name} that JSON cannot hold: {error}") from error
+            raise DecodeError(f"can't convert {kind.DESCRIPTOR.full_name} to JSON: {error}") from error
 
     return decode
 
@@ -161,18 +159,17 @@ def _message_class(definition: bytes) -> Any:
 
 
 def _in_order(files: FileDescriptorSet) -> Iterator[FileDescriptorProto]:
-    """Yield each file once, after those that it imports."""
+    """Yield each file after the files that it imports."""
     waiting = {file.name: file for file in files.file}
     while waiting:
-        ready = [one for one in waiting.values() if waiting.keys().isdisjoint(one.dependency)]
+        ready = [file for file in waiting.values() if waiting.keys().isdisjoint(file.dependency)]
         if not ready:
-            raise DecodeError("not a PROTOBUF_NATIVE schema: files that import each other")
+            raise DecodeError("not a PROTOBUF_NATIVE schema: its files import each other")
         for file in ready:
             yield waiting.pop(file.name)
 
 
-# Takes a payload (None: a null value) and the bytes of the message's key; returns JSON text, None where the
-# schema says nothing.
+# Converts a payload (None is a null value) and the message's key to JSON text, or None without a schema.
 ValueDecoder = Callable[[bytes | None, bytes | None], str | None]
 _Part = Callable[[bytes], str | None]
 
@@ -181,9 +178,9 @@ _NULL: Final = "null"
 
 
 def value_decoder(schema: Schema) -> ValueDecoder:
-    """Return what reads the values of a schema; DecodeError where its definition makes no sense.
+    """Return a function that decodes values of a schema. Raises DecodeError for invalid schemas.
 
-    What it returns raises DecodeError for a payload that is no value of the schema.
+    The function raises DecodeError for payloads that are not values of the schema.
     """
     if schema.type == "KEYVALUE":
         return _key_value_decoder(schema)
@@ -204,7 +201,7 @@ def _part_decoder(schema: Schema) -> _Part:
             return _as_json(avro_decoder(schema.definition))
         case "PROTOBUFNATIVE":
             return _as_json(protobuf_decoder(schema.definition))
-    raise DecodeError(f"values of schemas of the type {kind} are not decoded")
+    raise DecodeError(f"schemas of type {kind} are not supported")
 
 
 def _as_json(decode: Callable[[bytes], Any]) -> _Part:
@@ -212,7 +209,7 @@ def _as_json(decode: Callable[[bytes], Any]) -> _Part:
 
 
 def _json_text(data: bytes) -> str:
-    """Return a JSON text as it is, once it was found to be one."""
+    """Return a JSON text unchanged. Raises DecodeError if it is not JSON."""
     value = read_json(data, literal=True)
     try:
         return data.decode()
@@ -221,7 +218,7 @@ def _json_text(data: bytes) -> str:
 
 
 def _key_value_decoder(schema: Schema) -> ValueDecoder:
-    """Return what reads pairs; by `kv.encoding.type` the key is in the payload, or the message's own."""
+    """Return a function that decodes pairs. `kv.encoding.type` tells if the key is in the payload."""
     key_schema, value_schema = key_value_schemas(schema)
     decode_key, decode_value = _part_decoder(key_schema), _part_decoder(value_schema)
     separated = schema.properties.get("kv.encoding.type") == "SEPARATED"
@@ -239,7 +236,7 @@ def _key_value_decoder(schema: Schema) -> ValueDecoder:
 def _text_form(decode: _Part, data: bytes | None, part: str) -> str:
     with decoding(what=f"its {part}"):
         text = None if data is None else decode(data)
-    # Bytes without a schema have no JSON of their own.
+    # Bytes without a schema become base64.
     return dumps(data) if text is None and data is not None else text or _NULL
 
 

@@ -1,1 +1,1 @@
-"""What brokers write about transactions: records of their logs, and snapshots of transaction buffers."""
+"""Transaction logs and snapshots of transaction buffers."""

@@ -1,10 +1,10 @@
-"""Entries of the logs that transactions leave: a coordinator's, and a subscription's pending acks.
+"""Entries of transaction logs: a coordinator's log, and a subscription's log of pending acks.
 
-An entry is one record, or many:
+An entry is a record, or a batch of records:
 
     0x0e01, int16 version (1), BatchedTransactionMetadataEntry or BatchedPendingAckMetadataEntry
 
-An entry frame begins with the same 0x0e01, so it is the ledger's owner that decides what an entry is.
+Entry frames also begin with 0x0e01, so only the ledger's owner tells whether an entry is a batch or a frame.
 
 Sources: apache/pulsar TxnLogBufferedWriter.java (PIP-160), MLTransactionLogImpl.java,
 MLPendingAckStore.java, SystemTopicNames.java.
@@ -47,12 +47,12 @@ _ALWAYS: Final[dict[type[Message], tuple[Any, ...]]] = {
     TransactionMetadataEntry: ("metadata_op", "max_local_txn_id"),
     PendingAckMetadataEntry: ("pending_ack_op", "ack_type"),
 }
-# As a topic's name and as a managed ledger's.
+# Matches the topic name and the managed ledger name.
 _coordinator_log_re: Final = re.compile(r"(?:.*/)?pulsar/system/(?:persistent/)?__transaction_log_\d+")
 
 
 class TxnId(NamedTuple):
-    """A transaction: the number of its coordinator, and its number there. Written `most:least`."""
+    """A transaction: its coordinator's number, and its number there. Formatted as `most:least`."""
 
     most: int
     least: int
@@ -63,7 +63,7 @@ class TxnId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """The records of one entry, in the order in which they count; `batched`: they were written together."""
+    """The records of an entry, in order; `batched` if the entry is a batch."""
 
     kind: LogKind
     batched: bool
@@ -71,29 +71,29 @@ class LogEntry:
 
 
 def log_kind(name: str) -> LogKind | None:
-    """Return what log the managed ledger or topic of this name is, None where it is a topic of messages."""
+    """Return the kind of log that a managed ledger or topic is, by its name; None for other topics."""
     if name.endswith(PENDING_ACK_SUFFIX):
         return "pending-acks"
     return "transaction-log" if _coordinator_log_re.fullmatch(name) else None
 
 
 def decode_log_entry(kind: LogKind, data: Buffer) -> LogEntry:
-    """Return the records of an entry (without BookKeeper's header and digest) of a log of this kind.
+    """Decode an entry of a log (without BookKeeper's header and digest).
 
-    DecodeError where they do not fit to the byte, or the batch has a version that no release writes.
+    Raises DecodeError if it is broken or a batch has an unknown version.
     """
     reader = Reader(data)
     if reader.left < _PREFIX.size or _PREFIX.unpack_from(reader.view)[0] != BATCH_MAGIC:
         return LogEntry(kind, False, [_record(kind, reader.view)])
     _, version = reader.numbers(_PREFIX, "a batch's prefix")
     if version != BATCH_VERSION:
-        raise DecodeError(f"a batch of version {version}, known is {BATCH_VERSION}", offset=2)
+        raise DecodeError(f"unknown batch version {version}: expected {BATCH_VERSION}", offset=2)
     with decoding(start=reader.at):
         return LogEntry(kind, True, _batch(kind, reader.rest()))
 
 
 def encode_log_entry(entry: LogEntry) -> bytes:
-    """Return the bytes of an entry, as brokers write it."""
+    """Encode an entry like a broker."""
     if not entry.batched:
         return entry.records[0].SerializeToString()
     records: Any = entry.records
@@ -105,16 +105,16 @@ def encode_log_entry(entry: LogEntry) -> bytes:
 
 
 def possible_readings(data: Buffer) -> Iterator[LogEntry]:
-    """Yield the entry as each kind of log that its bytes could be of, nothing left over and nothing unknown.
+    """Yield the entry for each kind of log that its bytes fit completely and without unknown fields.
 
-    The records of both kinds begin alike, so there may be two of them.
+    Records of both kinds begin with the same fields, so an entry may fit both.
     """
     for kind in LOG_KINDS:
         try:
             entry = decode_log_entry(kind, data)
         except DecodeError:
             continue
-        if entry.records and not any(map(_is_strange, entry.records)):
+        if entry.records and all(map(_is_usual, entry.records)):
             yield entry
 
 
@@ -126,7 +126,7 @@ _RECORD: Final = Either((_with_txn(TransactionMetadataEntry), _with_txn(PendingA
 
 
 class LogDocument(TypedDict):
-    """An entry of a log; each record in the shape of its .proto (TransactionLogs.proto) with its `txn`."""
+    """A log entry; each record has the fields of its .proto (TransactionLogs.proto) and its `txn`."""
 
     kind: LogKind
     batched: bool
@@ -134,18 +134,18 @@ class LogDocument(TypedDict):
 
 
 def log_entry_to_json(entry: LogEntry) -> LogDocument:
-    """Return the records of an entry, each in the shape of its .proto with its `txn`."""
+    """Convert an entry to JSON. Each record has the fields of its .proto, and its `txn`."""
     records = [{"txn": str(txn_of(record)), **message_to_json(record)} for record in entry.records]
     return {"kind": entry.kind, "batched": entry.batched, "records": records}
 
 
 def txn_of(record: LogRecord) -> TxnId:
-    """Return the transaction that a record is about."""
+    """Return the transaction of a record."""
     return TxnId(record.txnid_most_bits, record.txnid_least_bits)
 
 
 def txn_of_message(metadata: MessageMetadata) -> TxnId | None:
-    """Return the transaction of a message or marker, None where it is in none."""
+    """Return the transaction of a message or marker, or None."""
     if not metadata.HasField("txnid_most_bits") or not metadata.HasField("txnid_least_bits"):
         return None
     return TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
@@ -163,7 +163,7 @@ def _record(kind: LogKind, data: memoryview) -> LogRecord:
     return parse_message(PendingAckMetadataEntry, data)
 
 
-def _is_strange(record: LogRecord) -> bool:
-    """Return whether a record has fields that its kind does not have, or not those that it always has."""
+def _is_usual(record: LogRecord) -> bool:
+    """Return True if a record has no unknown fields, and all fields that brokers always write."""
     always = ("txnid_most_bits", "txnid_least_bits", *_ALWAYS[type(record)])
-    return has_unknown_fields(record) or not all(record.HasField(name) for name in always)
+    return not has_unknown_fields(record) and all(record.HasField(name) for name in always)

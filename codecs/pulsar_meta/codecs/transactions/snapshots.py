@@ -1,16 +1,15 @@
-"""Snapshots of transaction buffers: which transactions of a topic were aborted, and up to which position.
+"""Snapshots of transaction buffers, which contain the aborted transactions of a topic.
 
-They are messages of system topics in the topic's namespace, with the topic's name as their key:
+Snapshots are messages in system topics of the topic's namespace. Their key is the topic's name:
 
     __transaction_buffer_snapshot           TransactionBufferSnapshot: aborted transactions
     __transaction_buffer_snapshot_indexes   TransactionBufferSnapshotIndexes: the newest, and the segments
     __transaction_buffer_snapshot_segments  TransactionBufferSnapshotSegment: older ones (`multiple-N-TOPIC`)
 
-They are encoded as Avro records with fixed schemas, whose fields are in the order of their names.
+They are Avro records with fixed schemas, whose fields are in alphabetical order.
 
 Sources: apache/pulsar broker/transaction/buffer/metadata (and v2), the schemas that 3.0.7 to 5.0.0-M1 stored;
-the
-Avro specification, "Binary encoding".
+the Avro specification, "Binary encoding".
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LONGEST: Final = 10
 
 
 class Avro(NamedTuple):
-    """A type: what reads a value of it, what gives the bytes of one, at a path that errors name, its JSON."""
+    """An Avro type: a decoder, an encoder (which takes the path for errors), and a JSON type."""
 
     read: Callable[[Reader], Any]
     write: Callable[[Any, str], bytes]
@@ -36,7 +35,7 @@ class Avro(NamedTuple):
 
 
 def decode_whole(kind: Avro, data: Buffer) -> Any:
-    """Return the one value that `data` is; DecodeError where it is broken or bytes are left over."""
+    """Decode a single value. Raises DecodeError if it is broken or bytes are left over."""
     reader = Reader(data)
     value = kind.read(reader)
     if reader.left:
@@ -45,7 +44,7 @@ def decode_whole(kind: Avro, data: Buffer) -> Any:
 
 
 def _read_long(reader: Reader) -> int:
-    """Return a signed number of up to 64 bits, written in groups of seven and folded ("zig-zag")."""
+    """Read a signed number of up to 64 bits, a zig-zag varint."""
     number = 0
     for group in range(_LONGEST):
         byte = reader.expect(1, "a number")[0]
@@ -65,7 +64,7 @@ def _write_long(value: Any, path: str) -> bytes:
 
 
 def _read_text(reader: Reader) -> str:
-    """Return a string; what is not UTF-8 in it is escaped."""
+    """Read a string. Bytes that are not UTF-8 are escaped."""
     return bytes(reader.take(_read_long(reader), "a text")).decode("utf-8", "backslashreplace")
 
 
@@ -75,7 +74,7 @@ def _write_text(value: Any, path: str) -> bytes:
     try:
         data = value.encode()
     except UnicodeEncodeError as error:
-        raise DecodeError(f"{path}: half of a surrogate pair is no text") from error
+        raise DecodeError(f"{path}: contains half of a surrogate pair") from error
     return _write_long(len(data), path) + data
 
 
@@ -84,7 +83,7 @@ text: Final = Avro(_read_text, _write_text, str)
 
 
 def nullable(kind: Avro) -> Avro:
-    """Return the type of what may be null: the union of null and `kind`."""
+    """Return the type of nullable values, the union of null and `kind`."""
 
     def read(reader: Reader) -> Any:
         branch = _read_long(reader)
@@ -99,14 +98,14 @@ def nullable(kind: Avro) -> Avro:
 
 
 def array(kind: Avro) -> Avro:
-    """Return the type of a list: blocks of so many items, the last one empty; one block is written."""
+    """Return the type of lists of `kind`: blocks with a count, the last one empty. Writes a single block."""
 
     def read(reader: Reader) -> list[Any]:
         items: list[Any] = []
         while count := _read_long(reader):
             if count < 0:
                 count = -count
-                _read_long(reader)  # The block's size in bytes, for those who step over it.
+                _read_long(reader)  # The block's size in bytes, for readers that skip it.
             if count > reader.left:
                 raise DecodeError(
                     f"a list claims {count} items, {reader.left} bytes are left", offset=reader.at
@@ -124,15 +123,15 @@ def array(kind: Avro) -> Avro:
 
 
 def record(name: str, fields: Mapping[str, Avro]) -> Avro:
-    """Return the type of a record, which is a dictionary; `fields` in the order of the schema."""
-    shape = Members(name, f"Pulsar's class {name}.", lambda: {one: fields[one].shape for one in fields})
+    """Return the type of records, as dictionaries; `fields` are in the order of the schema."""
+    shape = Members(name, f"Pulsar's class {name}.", lambda: {key: fields[key].shape for key in fields})
 
     def write(value: Any, path: str) -> bytes:
         if not isinstance(value, dict):
             raise DecodeError(f"{path}: expected an object, found {shown(value)}")
         for name in value:
             if name not in fields:
-                raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(fields)}")
+                raise DecodeError(f"{path}.{name}: no such field; use {', '.join(fields)}")
         return b"".join(kind.write(value.get(name), f"{path}.{name}") for name, kind in fields.items())
 
     return Avro(lambda reader: {name: kind.read(reader) for name, kind in fields.items()}, write, shape)
@@ -189,24 +188,21 @@ ANY_SNAPSHOT: Final = Either(tuple(SHAPES.values()))
 
 
 def snapshot_kind(name: str) -> SnapshotKind | None:
-    """Return what kind of snapshots the topic of this name holds, None for other topics.
-
-    Partitions are topics of their own, and hold the same.
-    """
+    """Return the kind of snapshots in the topic or partition of this name, or None for other topics."""
     local = name.rpartition("/")[2]
     base, _, number = local.rpartition("-partition-")
     return _TOPICS.get(base if number.isdigit() else local)
 
 
 def decode_snapshot(kind: SnapshotKind, payload: Buffer) -> dict[str, Any]:
-    """Return the snapshot in a message's payload, its fields under the names of Pulsar's classes.
+    """Decode a snapshot in a message's payload; fields have the names of Pulsar's classes.
 
-    DecodeError where it does not fit to the byte.
+    Raises DecodeError if it is broken or bytes are left over.
     """
-    found: dict[str, Any] = decode_whole(_RECORDS[kind], payload)
-    return found
+    snapshot: dict[str, Any] = decode_whole(_RECORDS[kind], payload)
+    return snapshot
 
 
 def encode_snapshot(kind: SnapshotKind, value: Any, path: str = "value") -> bytes:
-    """Return the payload that says what `decode_snapshot` returned; DecodeError names the wrong place."""
+    """Encode the result of `decode_snapshot`. Raises DecodeError, naming the path of an invalid member."""
     return _RECORDS[kind].write(value, path)

@@ -1,1 +1,1 @@
-"""What travels on connections to brokers and bookies."""
+"""The binary protocols of brokers and bookies."""

@@ -1,12 +1,12 @@
-"""The bookie's binary protocol, version 2, as far as reading goes. Nothing here can fence a ledger.
+"""The read requests of the bookie's binary protocol, version 2. They never fence a ledger.
 
     int32 size of the rest, int32 (version << 24 | operation << 16 | flags), then
     read:        int64 ledger, int64 entry                        → int32 code, ledger, entry, bookie entry
     batch read:  ledger, entry, int64 request, int32 most entries, int64 most bytes
                                                  → int32 code, ledger, entry, request, (int32 size, entry)…
 
-A reading of entry -1 is answered with the last entry that the bookie holds, and -1 as the entry.
-Flags are always 0: DO_FENCING is one of them, and this module has no way to set it.
+A bookie answers a read of entry -1 with its last entry of the ledger, and with -1 as the entry id. Flags are
+always 0, because DO_FENCING is one of them.
 
 Sources: apache/bookkeeper proto/BookieProtocol.java, proto/BookieProtoEncoding.java; BP-62 (batch read).
 """
@@ -56,9 +56,9 @@ _REQUEST_ID: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """What a bookie answers to a read or a batch read: the entries it had, as bookie entries.
+    """A bookie's answer to a read or a batch read, with the bookie entries that it has.
 
-    `entry_id` is the one that was asked for (so -1 for the last entry); `request_id` only of batch reads.
+    `entry_id` is that of the request (so -1 for the last entry); only batch reads have a `request_id`.
     """
 
     code: int
@@ -74,21 +74,21 @@ class ReadAnswer:
 
 
 def encode_read(ledger_id: int, entry_id: int) -> bytes:
-    """Return the request to read one entry, the last one the bookie holds with LAST_ENTRY."""
+    """Encode a request for an entry, or for the bookie's last entry of the ledger (LAST_ENTRY)."""
     return _READ.pack(_READ.size - 4, _operation(READ), ledger_id, entry_id)
 
 
 def encode_batch_read(ledger_id: int, first: int, request_id: int, most: int, most_bytes: int) -> bytes:
-    """Return the request to read entries from `first` on: at most `most`, together at most `most_bytes`."""
-    head = _operation(BATCH_READ)
-    return _BATCH.pack(_BATCH.size - 4, head, ledger_id, first, request_id, most, most_bytes)
+    """Encode a request for entries from `first` on: at most `most` entries and `most_bytes` bytes."""
+    header = _operation(BATCH_READ)
+    return _BATCH.pack(_BATCH.size - 4, header, ledger_id, first, request_id, most, most_bytes)
 
 
 def decode_answer(body: Buffer) -> ReadAnswer:
-    """Return what the bytes after an answer's size say; DecodeError where they are no answer to a read."""
+    """Decode an answer (without its size). Raises DecodeError if it is not an answer to a read."""
     reader = Reader(body)
-    head, code, ledger_id, entry_id = reader.numbers(_READ_ANSWER, "an answer")
-    version, operation = head >> 24, (head >> 16) & 0xFF
+    header, code, ledger_id, entry_id = reader.numbers(_READ_ANSWER, "an answer")
+    version, operation = header >> 24, (header >> 16) & 0xFF
     if version != VERSION or operation not in (READ, BATCH_READ):
         raise DecodeError(
             f"expected an answer to a read, found version {version}, operation {operation}", offset=0

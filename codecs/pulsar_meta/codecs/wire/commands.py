@@ -2,15 +2,13 @@
 
     int32 total size, int32 command size, BaseCommand, and after SEND and MESSAGE an entry frame
 
-The total counts everything after itself. A SEND carries the frame that the broker stores, without the
-broker's
-part; a MESSAGE carries that part too if broker and client agreed on it.
+The total counts everything after itself. A SEND contains the frame that the broker stores, without broker
+metadata. A MESSAGE also contains broker metadata if broker and client agreed on it.
 
-The JSON form is `{"commands": [{"command": …, "entry"?: …, "body"?: …}, …]}` with each BaseCommand in the
-shape of
-its .proto and the entry frame in base64. Java clients order the fields of CONNECT differently, so `body`
-keeps the
-command's bytes too, unless they contain a secret; `encode` uses them as long as they match `command`.
+The JSON form is `{"commands": [{"command": …, "entry"?: …, "body"?: …}, …]}`. Each BaseCommand has the fields
+of its .proto, and the entry frame is base64. If a client orders fields differently (Java clients do so in
+CONNECT), `body` has the command's bytes, unless they contain a secret. `encode` uses them if they match
+`command`.
 
 Sources: apache/pulsar Commands.java (serializeWithSize, serializeCommandSendWithSize), PulsarApi.proto,
 ServiceURI.java (schemes, default ports, several hosts).
@@ -39,7 +37,7 @@ from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 from pulsar_meta.codecs.secrets import redact, refuse_redacted
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, BrokerEntryMetadata, MessageMetadata
 
-# Commands.DEFAULT_MAX_MESSAGE_SIZE and MESSAGE_SIZE_FRAME_PADDING: the default of both ends.
+# The default of brokers and clients: Commands.DEFAULT_MAX_MESSAGE_SIZE and MESSAGE_SIZE_FRAME_PADDING.
 MAX_FRAME_SIZE: Final = 5 * 1024 * 1024 + 10 * 1024
 WITH_ENTRY: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE})
 
@@ -49,9 +47,9 @@ _SIZE: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class CommandFrame:
-    """A command, its own bytes, and the entry frame after SEND and MESSAGE (views, the latter may be empty).
+    """A command, its bytes (`body`), and the entry frame after SEND and MESSAGE, else empty. Both are views.
 
-    `offset` and `size` (in bytes, with the four of the total size) are its place in the stream.
+    `offset` and `size` (in bytes, including the total size) are the frame's place in the stream.
     """
 
     command: BaseCommand
@@ -62,50 +60,47 @@ class CommandFrame:
 
 
 def take_command(data: Buffer, offset: int = 0, *, max_size: int = MAX_FRAME_SIZE) -> CommandFrame | None:
-    """Return the frame that begins at `offset`, None while it is not all there yet.
+    """Decode the frame at `offset`, or return None if it is not complete yet.
 
-    DecodeError where it claims more than `max_size` bytes, or does not hold a command.
+    Raises DecodeError if it claims more than `max_size` bytes or is not a command.
     """
     view = byte_view(data)
     if len(view) < offset + 4:
         return None
     total = int(_SIZE.unpack_from(view, offset)[0])
     if not 4 <= total <= max_size:
-        raise DecodeError(f"a frame of 4 to {max_size} bytes expected, it claims {total}", offset=offset)
+        raise DecodeError(f"expected a frame of 4 to {max_size} bytes, it claims {total}", offset=offset)
     end = offset + 4 + total
     return None if len(view) < end else _decode(view, offset, end)
 
 
 def decode_commands(data: Buffer) -> Iterator[CommandFrame]:
-    """Yield the frames that follow one another in `data`, to its last byte.
-
-    DecodeError at the first that is cut off or broken; `offset` counts from the start of `data`.
-    """
+    """Yield the frames in `data`. Raises DecodeError if a frame is truncated or broken."""
     view, at = byte_view(data), 0
     while at < len(view):
-        found = take_command(view, at, max_size=_MAX_INT)
-        if found is None:
-            raise DecodeError(f"a frame is cut off: {len(view) - at} bytes are left of it", offset=at)
-        yield found
-        at += found.size
+        frame = take_command(view, at, max_size=_MAX_INT)
+        if frame is None:
+            raise DecodeError(f"a frame is truncated after {len(view) - at} bytes", offset=at)
+        yield frame
+        at += frame.size
 
 
 def encode_command(command: BaseCommand, entry: Buffer = b"") -> bytes:
-    """Return the bytes of one frame; `entry` is the entry frame after SEND or MESSAGE."""
+    """Encode a frame; `entry` is the entry frame after SEND or MESSAGE."""
     return wrap_command(command.SerializePartialToString(), entry)
 
 
 def wrap_command(body: Buffer, entry: Buffer = b"") -> bytes:
-    """Return the frame around a command that is already bytes."""
+    """Encode a frame with a serialized command."""
     return b"".join((_SIZE.pack(4 + len(body) + len(entry)), _SIZE.pack(len(body)), body, entry))
 
 
 def body_of(command: BaseCommand) -> Message | None:
-    """Return the message that goes with the command's type; None where it is missing or not known."""
-    known = command.DESCRIPTOR.fields_by_number.get(command.type) if command.HasField("type") else None
-    if known is None or not command.HasField(known.name):
+    """Return the message for the command's type, or None if it is missing or the type is unknown."""
+    field = command.DESCRIPTOR.fields_by_number.get(command.type) if command.HasField("type") else None
+    if field is None or not command.HasField(field.name):
         return None
-    body: Message = getattr(command, known.name)
+    body: Message = getattr(command, field.name)
     return body
 
 
@@ -116,12 +111,12 @@ def _decode(view: memoryview, offset: int, end: int) -> CommandFrame:
     entry = reader.rest()
     if len(entry) and command.HasField("type") and command.type not in WITH_ENTRY:
         name = command_name(command)
-        raise DecodeError(f"{len(entry)} bytes follow a {name}, which has none after it", offset=reader.at)
+        raise DecodeError(f"{len(entry)} bytes follow a {name}, which has no entry", offset=reader.at)
     return CommandFrame(command, body, entry, offset, end - offset)
 
 
 def _parse(data: memoryview, offset: int) -> BaseCommand:
-    """Return the command; one of a type that only a newer Pulsar knows keeps it as an unknown field."""
+    """Parse a command. A type that is not in the .proto becomes an unknown field."""
     try:
         command = BaseCommand.FromString(bytes(data))
     except ProtobufError as error:
@@ -133,13 +128,13 @@ def _parse(data: memoryview, offset: int) -> BaseCommand:
 
 
 def missing_fields(command: BaseCommand) -> list[str]:
-    """Return the required fields that a command lacks; a type without a name here is not lacking."""
+    """Return the required fields that a command lacks. A type that is not in the .proto is not missing."""
     missing: list[str] = command.FindInitializationErrors()  # type: ignore[attr-defined]
     return [] if missing == ["type"] and newer_type(command) is not None else missing
 
 
 def newer_type(command: BaseCommand) -> int | None:
-    """Return the number of a command's type where this program has no name for it."""
+    """Return the number of a command's type if it is not in the .proto, else None."""
     unknowns = UnknownFieldSet(command)
     for unknown in (unknowns[at] for at in range(len(unknowns))):
         if unknown.field_number == BaseCommand.TYPE_FIELD_NUMBER and isinstance(unknown.data, int):
@@ -148,12 +143,12 @@ def newer_type(command: BaseCommand) -> int | None:
 
 
 def text_of(value: str | bytes) -> str:
-    """Return a string field as text; protobuf hands out bytes where a peer sent something else than UTF-8."""
+    """Return a string field as text. Protobuf returns bytes if a peer sent bytes that are not UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def command_name(command: BaseCommand) -> str:
-    """Return the name of the command's type, its number where this program has no name for it."""
+    """Return the name of the command's type, or its number if it is not in the .proto."""
     return BaseCommand.Type.Name(command.type) if command.HasField("type") else str(newer_type(command))
 
 
@@ -161,7 +156,7 @@ MEMBERS: Final = ("command", "entry", "body")
 
 
 class CommandValue(TypedDict):
-    """A command as it was sent; `entry`, the frame after it, and `body` are base64."""
+    """A command; `entry` (the frame after it) and `body` are base64."""
 
     command: Annotated[dict[str, Any], message_shape(BaseCommand)]
     entry: NotRequired[str]
@@ -169,16 +164,16 @@ class CommandValue(TypedDict):
 
 
 class CommandsValue(TypedDict):
-    """The commands of a stream."""
+    """A stream of commands."""
 
     commands: list[CommandValue]
     order_kept: NotRequired[bool]
 
 
 def decode_command_stream(data: Buffer) -> tuple[CommandsValue, CommandsMeaning]:
-    """Return value and meaning of the frames in `data`; `meaning` has offsets and sizes in bytes.
+    """Return the JSON and the summary of the commands in `data`; offsets and sizes are in bytes.
 
-    DecodeError where there is none, or at the first that is cut off or broken.
+    Raises DecodeError if there are none, or if one is truncated or broken.
     """
     frames = list(decode_commands(data))
     if not frames:
@@ -188,7 +183,7 @@ def decode_command_stream(data: Buffer) -> tuple[CommandsValue, CommandsMeaning]
 
 
 def encode_command_stream(value: Any, path: str = "value") -> bytes:
-    """Return the bytes that `decode_command_stream` made `value` from; DecodeError where it is none."""
+    """Reverse `decode_command_stream`. Raises DecodeError, naming the path of an invalid member."""
     commands = value.get("commands") if isinstance(value, dict) and set(value) == {"commands"} else None
     if not isinstance(commands, list):
         raise DecodeError(f"{path}: expected an object with a list of commands, found {shown(value)}")
@@ -196,13 +191,13 @@ def encode_command_stream(value: Any, path: str = "value") -> bytes:
 
 
 class BrokenEntry(TypedDict):
-    """Why what follows a command is no frame."""
+    """The reason why the bytes after a command are not a frame."""
 
     error: str
 
 
 class SentEntry(TypedDict):
-    """What the frame after a command says; `payload_size` is in bytes."""
+    """Summary of the frame after a command; `payload_size` is in bytes."""
 
     broker_metadata: Annotated[dict[str, Any], message_shape(BrokerEntryMetadata)] | None
     frame_checksum: Verdict
@@ -211,7 +206,7 @@ class SentEntry(TypedDict):
 
 
 class CommandMeaning(TypedDict):
-    """A command: its type, where its frame begins, how many bytes that has, what the entry after it says."""
+    """Summary of a command: its type, its frame's offset and size in bytes, and the entry after it."""
 
     type: str
     offset: int
@@ -220,37 +215,36 @@ class CommandMeaning(TypedDict):
 
 
 class CommandsMeaning(TypedDict):
-    """The commands of a stream: what they are, and their frames."""
+    """Summary of a stream of commands: their types and their frames."""
 
     types: list[str]
     frames: list[CommandMeaning]
 
 
 def command_to_json(frame: CommandFrame) -> CommandValue:
-    """Return one frame in the JSON form, secrets included."""
+    """Convert a frame to JSON, including secrets."""
     item: CommandValue = {"command": message_to_json(frame.command)}
     if len(frame.entry):
         item["entry"] = base64.b64encode(frame.entry).decode()
-    as_we_write = frame.command.SerializePartialToString()
-    if as_we_write != frame.body and redact(item) == item:
+    if frame.command.SerializePartialToString() != frame.body and redact(item) == item:
         item["body"] = base64.b64encode(frame.body).decode()
     return item
 
 
 def json_to_command(item: Any, path: str) -> bytes:
-    """Return the bytes of one frame; DecodeError names the place that is wrong or was redacted."""
+    """Encode a frame. Raises DecodeError, naming the path of an invalid or redacted member."""
     if not isinstance(item, dict):
         raise DecodeError(f"{path}: expected an object, found {shown(item)}")
     for name in item:
         if name not in MEMBERS:
-            raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(MEMBERS)}")
+            raise DecodeError(f"{path}.{name}: no such field; use {', '.join(MEMBERS)}")
     refuse_redacted(item, path)
     command = _command(item.get("command"), f"{path}.command")
     entry = from_base64(item.get("entry", ""), f"{path}.entry")
     if entry and command.HasField("type") and command.type not in WITH_ENTRY:
-        raise DecodeError(f"{path}.entry: only SEND and MESSAGE have an entry after them")
+        raise DecodeError(f"{path}.entry: only SEND and MESSAGE have an entry")
     body = from_base64(item.get("body", ""), f"{path}.body")
-    return wrap_command(body, entry) if _says(body, command) else encode_command(command, entry)
+    return wrap_command(body, entry) if _is_body_of(body, command) else encode_command(command, entry)
 
 
 def _command(value: Any, path: str) -> BaseCommand:
@@ -262,7 +256,7 @@ def _command(value: Any, path: str) -> BaseCommand:
     return command
 
 
-def _says(body: bytes, command: BaseCommand) -> bool:
+def _is_body_of(body: bytes, command: BaseCommand) -> bool:
     try:
         return bool(body) and BaseCommand.FromString(body) == command
     except ProtobufError:
@@ -284,7 +278,7 @@ def _meanings(frames: list[CommandFrame]) -> list[CommandMeaning]:
 
 
 def _entry_meaning(entry: memoryview) -> SentEntry | BrokenEntry:
-    """Return what the entry after a command says; a broken one says how, the command itself is sound."""
+    """Summarize the entry after a command, or its error if it is broken."""
     try:
         frame = decode_frame(entry)
     except DecodeError as error:
@@ -305,7 +299,7 @@ _host_re = re.compile(r"^(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:/\[\]]+)
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """One place where a broker or proxy listens on the binary protocol."""
+    """An address at which a broker or proxy serves the binary protocol."""
 
     host: str
     port: int
@@ -317,16 +311,14 @@ class BrokerAddress:
 
 
 def parse_service_url(url: str) -> list[BrokerAddress]:
-    """Return the addresses of a service URL, in its order; UsageError where it is none."""
+    """Parse a service URL into its addresses, in order. Raises UsageError if it is not valid."""
     scheme, separator, rest = url.partition("://")
     port = DEFAULT_PORTS.get(scheme)
     if not separator or port is None:
-        raise UsageError(
-            f"{url!r}: a broker's binary protocol is at pulsar://host:port or pulsar+ssl://host:port"
-        )
+        raise UsageError(f"invalid broker URL {url!r}: use pulsar://host:port or pulsar+ssl://host:port")
     hosts = [host for host in re.split("[,;]", rest.split("/", 1)[0]) if host]
     if not hosts:
-        raise UsageError(f"{url!r}: no host")
+        raise UsageError(f"invalid broker URL {url!r}: it has no host")
     return [_address(url, host, port, scheme == "pulsar+ssl") for host in hosts]
 
 
@@ -334,5 +326,5 @@ def _address(url: str, text: str, default_port: int, tls: bool) -> BrokerAddress
     match = _host_re.match(text)
     port = int((match and match["port"]) or default_port)
     if not match or not 0 < port < 65536:
-        raise UsageError(f"{url!r}: not host:port")
+        raise UsageError(f"invalid broker URL {url!r}: {text!r} is not host:port")
     return BrokerAddress(match["ipv6"] or match["host"], port, tls)

@@ -1,1 +1,1 @@
-"""ZooKeeper's own files: snapshots of its tree, and the log of transactions that change it."""
+"""ZooKeeper's files: snapshots of its tree, and transaction logs."""

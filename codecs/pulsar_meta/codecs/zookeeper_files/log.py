@@ -1,12 +1,9 @@
 """ZooKeeper's transaction log: the changes of its tree in order, each with its zxid and time.
 
 A file has a header of 16 bytes (`ZKLG`, version 2, database id), then for each transaction its Adler-32, its
-length,
-its bytes and `B`. Preallocated space is zeros. A transaction has a header (session, cxid, zxid, time, type),
-the
-change, and since ZooKeeper 3.6 a digest of the tree, which is skipped. Numbers are big-endian; lengths
-precede
-strings and buffers.
+length, its bytes and `B`. Preallocated space is zeros. A transaction has a header (session, cxid, zxid, time,
+type), the change, and since ZooKeeper 3.6 a digest of the tree, which is skipped. Numbers are big-endian.
+Strings and buffers are prefixed with their length.
 
 Sources: apache/zookeeper FileTxnLog, SerializeUtils, zookeeper.jute, BinaryInputArchive, ZooDefs.OpCode.
 """
@@ -23,60 +20,60 @@ from pulsar_meta.codecs.reader import Buffer, byte_view
 
 INT: Final = Struct(">i")
 LONG: Final = Struct(">q")
-# No list that a snapshot or a transaction holds is longer: it bounds what a damaged length can ask for.
+# Lists in snapshots and transactions are never longer. The limit protects from damaged lengths.
 MAX_ITEMS: Final = 100_000_000
 
 
 class Jute:
-    """A cursor over bytes; every method takes the next value. DecodeError where the bytes end before it."""
+    """Reads values of ZooKeeper's Jute encoding in order. Methods raise DecodeError if bytes are missing."""
 
     __slots__ = ("at", "view")
 
     def __init__(self, data: Buffer, at: int = 0) -> None:
-        """Begin at offset `at` of `data`."""
+        """Start at offset `at` of `data`."""
         self.view = byte_view(data)
         self.at = at
 
     @property
     def left(self) -> int:
-        """How many bytes are left."""
+        """The number of unread bytes."""
         return len(self.view) - self.at
 
     def unpack(self, layout: Struct) -> tuple[Any, ...]:
-        """Take the values of a fixed layout."""
+        """Read the values of a fixed layout."""
         try:
-            found = layout.unpack_from(self.view, self.at)
+            values = layout.unpack_from(self.view, self.at)
         except error:
             raise self._short(layout.size) from None
         self.at += layout.size
-        return found
+        return values
 
     def int32(self) -> int:
-        """Take a signed number of 4 bytes."""
+        """Read a signed number of 4 bytes."""
         return int(self.unpack(INT)[0])
 
     def int64(self) -> int:
-        """Take a signed number of 8 bytes."""
+        """Read a signed number of 8 bytes."""
         return int(self.unpack(LONG)[0])
 
     def flag(self) -> bool:
-        """Take a byte that is 0 or not."""
+        """Read a boolean of one byte."""
         return self.take(1)[0] != 0
 
     def take(self, size: int) -> memoryview:
-        """Take `size` bytes as a view."""
+        """Read `size` bytes as a view."""
         if not 0 <= size <= self.left:
             raise self._short(size)
         self.at += size
         return self.view[self.at - size : self.at]
 
     def buffer(self) -> memoryview | None:
-        """Take bytes behind their length, None for the length -1."""
+        """Read bytes that are prefixed with their length; None for the length -1."""
         size = self.int32()
         return None if size == -1 else self.take(size)
 
     def text(self) -> str:
-        """Take a string; the null string, which only damage makes, is a DecodeError."""
+        """Read a string; null becomes empty. Raises DecodeError if it is not UTF-8."""
         start, data = self.at, self.buffer()
         try:
             return str(data or b"", "utf-8")
@@ -84,7 +81,7 @@ class Jute:
             raise DecodeError("expected UTF-8 text", offset=start) from None
 
     def count(self) -> int:
-        """Take the length of a list, 0 for the null list."""
+        """Read the length of a list; 0 for the null list."""
         start, number = self.at, self.int32()
         if not -1 <= number <= min(MAX_ITEMS, self.left):
             raise DecodeError(f"expected the length of a list, found {number}", offset=start)
@@ -101,10 +98,9 @@ HEADER: Final = Struct(">4siq")
 RECORD: Final = Struct(">qi")
 TRANSACTION: Final = Struct(">qiqqi")
 END_OF_RECORD: Final = 0x42
-# The owner that marks a container, and the byte that marks a node with a time to live (EphemeralType).
+# The owner of containers, and the byte in the owner of nodes with a time to live (EphemeralType).
 CONTAINER: Final = -(2**63)
 TTL_MASK: Final = 0xFF << 56
-MAX_NESTING: Final = 2
 
 CREATE, DELETE, SET_DATA, SET_ACL, CHECK, MULTI, CREATE2, RECONFIG = 1, 2, 5, 7, 13, 14, 15, 16
 CREATE_CONTAINER, DELETE_CONTAINER, CREATE_TTL = 19, 20, 21
@@ -112,7 +108,7 @@ CREATE_SESSION, CLOSE_SESSION, ERROR = -10, -11, -1
 
 
 class Transaction(NamedTuple):
-    """One transaction as logged: `time` in milliseconds, `body` is what `changes_of` reads."""
+    """A logged transaction: `time` is in milliseconds, `changes_of` decodes `body`."""
 
     zxid: int
     time: int
@@ -122,7 +118,7 @@ class Transaction(NamedTuple):
 
 
 class Create(NamedTuple):
-    """A node that is made. `parent_cversion` is -1 where the log does not have it (before 3.4)."""
+    """Create a node. `parent_cversion` is -1 if the log does not have it (before ZooKeeper 3.4)."""
 
     path: str
     data: bytes
@@ -131,13 +127,13 @@ class Create(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A node that goes."""
+    """Delete a node."""
 
     path: str
 
 
 class SetData(NamedTuple):
-    """A node's new bytes and their version."""
+    """Set a node's bytes and version."""
 
     path: str
     data: bytes
@@ -145,14 +141,14 @@ class SetData(NamedTuple):
 
 
 class SetAcl(NamedTuple):
-    """A node whose access list changed; only its version is kept."""
+    """Change a node's access list, of which only the version is decoded."""
 
     path: str
     version: int
 
 
 class CloseSession(NamedTuple):
-    """A session that ended, with its ephemeral nodes where the log names them (since 3.6)."""
+    """End a session. `paths` are its ephemeral nodes, if the log has them (since ZooKeeper 3.6)."""
 
     session: int
     paths: tuple[str, ...] | None
@@ -162,22 +158,22 @@ Change = Create | Delete | SetData | SetAcl | CloseSession
 
 
 class LogEnd(NamedTuple):
-    """How a log file ended: `torn` says where a transaction breaks off, None for a clean end."""
+    """The end of a log file: `torn` is the error in an incomplete transaction, None for a clean end."""
 
     offset: int
     torn: str | None
 
 
 def read_log(data: Buffer) -> Iterator[Transaction | LogEnd]:
-    """Yield the transactions of a log file in order, and last of all how it ended.
+    """Yield the transactions of a log file in order, then a LogEnd.
 
-    A transaction that breaks off, or whose checksum is wrong, ends the log: what was being written while a
-    server died was never acknowledged. DecodeError where the file is no transaction log.
+    A truncated transaction, or one with a wrong checksum, ends the log, because a server that crashed while
+    writing it never acknowledged it. Raises DecodeError if the file is not a transaction log.
     """
     view = byte_view(data)
     jute = Jute(view)
     if not len(view):
-        # Made and not yet written to.
+        # The file was created, but not yet written to.
         yield LogEnd(0, None)
         return
     magic, version, _ = jute.unpack(HEADER)
@@ -198,7 +194,7 @@ def read_log(data: Buffer) -> Iterator[Transaction | LogEnd]:
 
 
 def _record(jute: Jute) -> memoryview | None:
-    """Take the bytes of the next transaction, None at the end of the file or where its zeros begin."""
+    """Read the bytes of the next transaction; None at the end of the file or at preallocated zeros."""
     if not jute.left:
         return None
     checksum, size = jute.unpack(RECORD)
@@ -206,9 +202,9 @@ def _record(jute: Jute) -> memoryview | None:
         return None
     body = jute.take(size)
     if jute.take(1)[0] != END_OF_RECORD:
-        raise DecodeError("a transaction without its last byte")
+        raise DecodeError("a transaction lacks its last byte")
     if adler32(body) != checksum:
-        raise DecodeError("a transaction whose checksum is wrong")
+        raise DecodeError("a transaction has a wrong checksum")
     return body
 
 
@@ -219,9 +215,9 @@ def _transaction(body: memoryview) -> Transaction:
 
 
 def changes_of(transaction: Transaction) -> Iterator[Change]:
-    """Yield what a transaction changes, in order: nothing for an error or a new session.
+    """Yield the changes of a transaction in order; none for errors and new sessions.
 
-    DecodeError for a type that is not known: passing over it would make a wrong tree.
+    Raises DecodeError for unknown types, because skipping them would result in a wrong tree.
     """
     jute = Jute(transaction.body)
     if transaction.type == MULTI:
@@ -231,7 +227,7 @@ def changes_of(transaction: Transaction) -> Iterator[Change]:
 
 
 def _multi(jute: Jute, session: int) -> Iterator[Change]:
-    """Yield the changes of a multi; one that holds an error changed nothing (DataTree.processTxn)."""
+    """Yield the changes of a multi. If it contains an error, it changed nothing (DataTree.processTxn)."""
     parts = []
     for _ in range(jute.count()):
         kind = jute.int32()
@@ -259,7 +255,7 @@ def _change(kind: int, jute: Jute, session: int) -> Iterator[Change]:
         case -10 | -1 | 13:
             return
         case _:
-            raise DecodeError(f"a transaction of type {kind}, which nobody here knows")
+            raise DecodeError(f"unknown transaction type {kind}")
 
 
 def _create(kind: int, jute: Jute, session: int) -> Create:
@@ -286,10 +282,10 @@ def _skip_acls(jute: Jute) -> None:
 
 
 def _closed_paths(jute: Jute) -> tuple[str, ...] | None:
-    """Return the nodes that went with a session, None where the log is older than 3.6 and does not say."""
+    """Return the nodes deleted with a session, or None in logs from before ZooKeeper 3.6."""
     return tuple(jute.text() for _ in range(jute.count())) if jute.left >= 4 else None
 
 
 def is_ephemeral(owner: int) -> bool:
-    """Return whether a node with this owner belongs to a session: containers and TTL nodes do not."""
+    """Return True if a node with this owner belongs to a session. Containers and TTL nodes don't."""
     return owner != 0 and owner != CONTAINER and (owner >> 56) & 0xFF != 0xFF

@@ -1,18 +1,15 @@
-"""ZooKeeper's snapshots and the tree that snapshots and transactions make.
+"""ZooKeeper's snapshots, and the tree that results from a snapshot and transactions.
 
 A file has a header of 16 bytes (`ZKSN`, version 2, database id), sessions, numbered access lists, nodes
-(path, bytes,
-access list, stat) up to the path `/`, and an Adler-32 of all that, followed by the string `/`. Newer servers
-add a
-digest (20 bytes) and the last zxid (8 bytes), each followed by the string `/`.
+(path, bytes, access list, stat) up to the path `/`, and an Adler-32 of all that, followed by the string `/`.
+Newer servers add a digest (20 bytes) and the last zxid (8 bytes), each followed by a checksum and the string
+`/`.
 
-A snapshot is written while transactions continue, so it may contain some of the transactions that are
-replayed over
-it. ZooKeeper replays them anyway, and so does this module.
+A snapshot is written while transactions continue, so it may contain changes of transactions that are replayed
+after it. ZooKeeper replays them anyway, and so does this module.
 
 Sources: apache/zookeeper FileSnap, SnapStream, SerializeUtils, zookeeper.jute, DataTree (serialize,
-createNode,
-deleteNode, setData, processTxn, setCversionPzxid).
+createNode, deleteNode, setData, processTxn, setCversionPzxid).
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.zookeeper_files.log import (
     HEADER,
     VERSION,
-    Change,
     CloseSession,
     Create,
     Delete,
@@ -42,9 +38,9 @@ from pulsar_meta.codecs.zookeeper_files.log import (
 
 
 class Node:
-    """A node: its bytes, its versions, its times in milliseconds, the zxids that made and changed it.
+    """A node: its bytes, versions, times in milliseconds, and the zxids that created and changed it.
 
-    `creations` counts the children ever created (the persisted cversion).
+    `creations` counts all children that were ever created (the persisted cversion).
     """
 
     __slots__ = (
@@ -61,7 +57,7 @@ class Node:
     )
 
     def __init__(self, data: bytes, zxid: int, time: int, owner: int = 0) -> None:
-        """A node as a transaction makes it."""
+        """Create a node as a transaction does; `time` is in milliseconds."""
         self.data = data
         self.version = self.aversion = self.creations = 0
         self.czxid = self.mzxid = self.pzxid = zxid
@@ -70,12 +66,12 @@ class Node:
 
 
 class Tree:
-    """Nodes by path; the root's path is `/`."""
+    """A tree of nodes by path; the root's path is `/`."""
 
     __slots__ = ("_owned", "nodes")
 
     def __init__(self) -> None:
-        """An empty tree, the root in it, as a server makes it that finds no snapshot."""
+        """Create the tree of a server without a snapshot: the root and /zookeeper."""
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         for path in ("/zookeeper", "/zookeeper/quota", "/zookeeper/config"):
             self.nodes[path] = Node(b"", 0, 0)
@@ -83,28 +79,28 @@ class Tree:
 
     @classmethod
     def of(cls, nodes: Iterable[tuple[str, Node]]) -> Tree:
-        """Return a tree of these nodes; DecodeError where the root is not among them."""
+        """Return a tree of these nodes. Raises DecodeError if there is no root."""
         tree = cls()
         tree.nodes.clear()
         for path, node in nodes:
             tree.add(path, node)
         if "/" not in tree.nodes:
-            raise DecodeError("a tree without a root")
+            raise DecodeError("the tree has no root")
         return tree
 
     def add(self, path: str, node: Node) -> None:
-        """Put a node that a snapshot has at its place."""
+        """Add a node at a path."""
         self.nodes[path] = node
         if is_ephemeral(node.owner):
             self._owned.setdefault(node.owner, set()).add(path)
 
     def apply(self, transaction: Transaction) -> None:
-        """Make the changes of a transaction; DecodeError where it cannot be read."""
-        self.make(changes_of(transaction), transaction.zxid, transaction.time)
+        """Apply the changes of a transaction. Raises DecodeError if it is broken.
 
-    def make(self, changes: Iterable[Change], zxid: int, time: int) -> None:
-        """Make changes; those that happened already, or whose node went later, change nothing more."""
-        for change in changes:
+        Changes that the snapshot already has, and changes of nodes that are missing, have no effect.
+        """
+        zxid, time = transaction.zxid, transaction.time
+        for change in changes_of(transaction):
             match change:
                 case Create():
                     self._create(change, zxid, time)
@@ -119,7 +115,7 @@ class Tree:
 
     @property
     def last_zxid(self) -> int:
-        """The highest zxid that any node carries."""
+        """The highest zxid of any node."""
         return max(max(node.mzxid, node.pzxid, node.czxid) for node in self.nodes.values())
 
     def _create(self, change: Create, zxid: int, time: int) -> None:
@@ -160,7 +156,7 @@ class Tree:
 
 
 def parent_of(path: str) -> str:
-    """Return the path of the parent of a node."""
+    """Return the path of a node's parent."""
     return path.rpartition("/")[0] or "/"
 
 
@@ -171,7 +167,7 @@ STAT: Final = Struct(">qqqqqiiiqq")
 END: Final = "/"
 
 
-# A section that is sealed ends with its checksum and the string `/`.
+# The size of a section's end: its checksum and the string `/`.
 SEAL: Final = 8 + 4 + 1
 DIGEST: Final = 8 + 4 + 8 + SEAL
 LAST_ZXID: Final = 8 + SEAL
@@ -180,7 +176,7 @@ SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
 
 
 class Snapshot(NamedTuple):
-    """A tree, the zxid from which its log is replayed, and the last one whose change may be in it already."""
+    """A tree, the zxid after which logs are replayed, and the last zxid whose change may be in the tree."""
 
     tree: Tree
     zxid: int
@@ -188,10 +184,10 @@ class Snapshot(NamedTuple):
 
 
 def read_snapshot(data: Buffer, zxid: int) -> Snapshot:
-    """Return what an unpacked snapshot holds; DecodeError where it is cut short or damaged.
+    """Decode an uncompressed snapshot. Raises DecodeError if it is truncated or damaged.
 
-    `zxid` is the one in the file's name. Servers before 3.8 do not write the last zxid: then it is the
-    highest that a node carries, which a node that went while the snapshot was written does not show.
+    `zxid` is from the file's name. Servers before 3.8 do not write the last zxid, so the highest zxid of any
+    node is used, which misses deletions while the snapshot was written.
     """
     jute = Jute(data)
     magic, version, _ = jute.unpack(HEADER)
@@ -206,7 +202,7 @@ def read_snapshot(data: Buffer, zxid: int) -> Snapshot:
 
 
 def unpack_snappy(data: Buffer) -> bytes:
-    """Return what a stream of snappy-java holds: a header, then blocks behind their lengths."""
+    """Decompress a stream of snappy-java: a header, then blocks that are prefixed with their lengths."""
     jute = Jute(data)
     magic, _, _ = jute.unpack(SNAPPY_JAVA)
     if magic != SNAPPY_MAGIC:
@@ -248,9 +244,9 @@ def _check_seal(jute: Jute) -> None:
 
 
 def _last_zxid(jute: Jute) -> int | None:
-    """Return the last zxid that a newer server wrote behind the tree, None where it did not."""
+    """Return the last zxid after the tree, which servers write since 3.8, or None."""
     if jute.left not in (LAST_ZXID, DIGEST + LAST_ZXID):
         return None
     jute.take(jute.left - LAST_ZXID)
-    # The server notes a transaction after making its change: one more may show in the tree.
+    # The server records the last zxid after the change, so the tree may already have the next transaction.
     return jute.int64() + 1
