@@ -71,7 +71,7 @@ def test_a_wrong_footer_is_an_error() -> None:
     sums = sums_of({"/a": b"1"})
     footer = json.loads(footer_line(sums, {}))
     check_footer(footer, 1, sums)
-    with pytest.raises(DecodeError, match="counts 1 values, there are 2"):
+    with pytest.raises(DecodeError, match="counts 1 values, but the file has 2"):
         check_footer(footer, 2)
     with pytest.raises(DecodeError, match="sums"):
         check_footer(footer, 1, sums_of({"/a": b"2"}))

@@ -42,7 +42,7 @@ def test_only_corrupt_bytes_are_reported(disk: Disk, name: str) -> None:
     with open_entries([f"bookie-disk:{disk(name)}"]) as source:
         source.ledgers()
         faults = source.faults
-    expected = ["a journal file that was used again"] if name == "reused-within" else []
+    expected = ["an older journal in a reused file"] if name == "reused-within" else []
     assert [text for fault in faults for text in expected if text in str(fault)] == expected
     assert len(faults) == len(expected)
 
@@ -65,7 +65,7 @@ def test_the_fixtures_journals_end_with_records_of_an_older_journal(disk: Disk, 
     except DecodeError as error:
         reason = str(error)
     stale = ledgers != sorted(ledgers)
-    assert (stale, "used again" in reason) == (name == "reused-aligned", name == "reused-within")
+    assert (stale, "a reused file" in reason) == (name == "reused-aligned", name == "reused-within")
 
 
 @pytest.mark.parametrize("suffix", ["compacting", "compacted"])

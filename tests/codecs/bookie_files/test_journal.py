@@ -77,7 +77,7 @@ def test_plausible_bytes_that_are_no_record_are_a_decode_error(ids: tuple[int, i
     data = STARTS[6] + entry(0) + struct.pack(">i", len(body)) + body
     records = journal_records(data)
     assert next(records).entry_id == 0
-    with pytest.raises(DecodeError, match="used again, or damage"):
+    with pytest.raises(DecodeError, match="an older journal in a reused file"):
         next(records)
 
 

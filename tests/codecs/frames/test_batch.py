@@ -144,7 +144,7 @@ def test_an_unknown_compression_is_refused() -> None:
     metadata = (
         MessageMetadata(producer_name="p", sequence_id=0, publish_time=0).SerializeToString() + b"\x40\x09"
     )
-    with pytest.raises(DecodeError, match="number 9"):
+    with pytest.raises(DecodeError, match="unknown compression 9"):
         open_entry(decode_frame(struct.pack(">I", len(metadata)) + metadata + b"payload"))
 
 

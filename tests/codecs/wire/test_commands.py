@@ -113,7 +113,7 @@ def test_a_stream_truncated_within_a_frame_is_a_decode_error() -> None:
         (struct.pack(">II", 6, 900) + b"\x08\x12", 4, "claims 900 bytes"),
         (struct.pack(">II", 6, 2) + b"\x08\xff", 8, "broken protobuf"),
         (struct.pack(">II", 4, 0), 8, "required type missing"),
-        (struct.pack(">II", 7, 2) + b"\x08\x12!", 10, "PING, which has none"),
+        (struct.pack(">II", 7, 2) + b"\x08\x12!", 10, "PING, which has no entry"),
     ],
 )
 def test_broken_frames_are_decode_errors(data: bytes, offset: int, words: str) -> None:

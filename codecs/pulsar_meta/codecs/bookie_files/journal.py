@@ -72,7 +72,7 @@ def journal_records(data: Buffer) -> Iterator[Record]:
         ledger_id, entry_id = _IDS.unpack_from(view, start)
         record = Record(ledger_id, entry_id, start, size)
         if not _can_be(view, record):
-            raise DecodeError(f"expected a journal record, found other bytes{STALE}", offset=at)
+            raise DecodeError(f"expected a journal record{STALE}", offset=at)
         yield record
         at = start + size
 
