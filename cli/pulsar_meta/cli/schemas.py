@@ -44,6 +44,8 @@ COMMAND_TYPES: Final[dict[str, tuple[str, ...]]] = {
         "pulsar_meta.jobs.disk.usage:TopicUsage",
         "pulsar_meta.jobs.disk.usage:SubscriptionUsage",
         "pulsar_meta.jobs.disk.usage:LogUsage",
+        "pulsar_meta.jobs.disk.space:BookieUsage",
+        "pulsar_meta.jobs.disk.space:FreedSpace",
     ),
     "dump-entries": ("pulsar_meta.jobs.entries.entry_dump:EntryDocument",),
     "encode": (f"{_SNAPSHOT}:SnapshotValue",),

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
+from pulsar_meta.cli.disk_space import BOOKIES, FREED, add_up, change_of, check_change
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
 from pulsar_meta.cli.render.tables import Detail, View
@@ -22,6 +23,7 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.disk.contents import ledger_lines, lines_by_log
+from pulsar_meta.jobs.disk.space import bookies_of, by_bookie, freed_by
 from pulsar_meta.jobs.disk.usage import (
     DELETED,
     ORPHAN,
@@ -49,6 +51,7 @@ class By(StrEnum):
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
     LOG = "log"
+    BOOKIE = "bookie"
 
 
 def disk(
@@ -58,6 +61,22 @@ def disk(
     by: Annotated[
         By | None, typer.Option("--by", help="A line for each. Default: topic; log without a store.")
     ] = None,
+    if_deleted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--if-deleted",
+            metavar="SUBSCRIPTION",
+            help="Show what would become free without this subscription, in every topic. Repeatable.",
+        ),
+    ] = None,
+    if_retention: Annotated[
+        str | None,
+        typer.Option(
+            "--if-retention",
+            metavar="T",
+            help="Show what would become free if the retention were 0, 90s, 12h, 7d.",
+        ),
+    ] = None,
     other_stores: OtherStores = None,
 ) -> None:
     """Show what takes the place on disks: topics and what belongs to them, subscriptions, entry logs.
@@ -65,18 +84,25 @@ def disk(
     By topic: the bytes of its data, cursors, compacted data, indexes of delayed messages and schemas, and
     those of ledgers that nobody names (orphan) or that BookKeeper does not know (deleted: garbage collection
     takes them). By subscription: what each holds, and what nothing but it holds. By log: how much of each
-    entry log is live, and the dead bytes that compaction would free. Each bookie's copy counts.
+    entry log is live, and the dead bytes that compaction would free. Each bookie's copy counts. By bookie:
+    every byte in its directories once, so that the columns add up to what `du --apparent-size` reports.
+
+    --if-deleted and --if-retention show, for each topic and bookie, the bytes that a change would free.
 
     Examples:
       pulsar-meta disk --entries bookie-disk:data/bookie --store zk://zk1:2181
       pulsar-meta disk --by subscription --entries bookie-disk:data/bookie
       pulsar-meta disk --by log --entries bookie-disk:data/bookie
+      pulsar-meta disk --by bookie --entries bookie-disk:data/bookie
+      pulsar-meta disk --if-deleted reports --entries bookie-disk:data/bookie
     """
     urls, faults, unseen = shell.entries_urls(entries), Faults(shell), dict[str, str]()
     with ExitStack() as stack:
         has_store = store is not None or shell.settings.store is not None
         opened = stack.enter_context(shell.store(store)) if has_store else None
-        if opened is None and by not in (None, By.LOG):
+        change = change_of(if_deleted or (), if_retention)
+        check_change(change, by, has_store=has_store)
+        if opened is None and by not in (None, By.LOG, By.BOOKIE):
             raise UsageError(f"--by {by}: whose ledgers are is in the store, give --store URL")
         if opened is not None:
             check_inhabited(opened)
@@ -90,14 +116,26 @@ def disk(
             beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
             others = OtherClusters(opened, beside, faults.report)
             owned = ownership(opened, source, usage, faults.report, unseen.__setitem__, others)
-        rows, view = _answer(
-            by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
-        )
+        rows: list[Document]
+        if change is not None and opened is not None:
+            view, layouts = FREED, bookies_of(urls)
+            rows = list(freed_by(change, layouts, opened, source, usage, faults.report))
+        elif by is By.BOOKIE:
+            view, layouts = BOOKIES, bookies_of(urls)
+            rows = list(by_bookie(layouts, opened, source, usage, owned, faults.report))
+        else:
+            rows, view = _answer(
+                by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
+            )
         checked = {"ledgers": len(usage.ledgers), "entries": usage.total.entries}
         left_out = unseen | _left_out(owned) | unsized(usage.unsized)
+        if change is not None and change.retention is None:
+            left_out["retention"] = "policies may keep ledgers longer, see --if-retention"
         shell.emit(rows, view, about=lambda: (*map(redact, urls), checked_text(checked, left_out)))
         if view is LOGS:
             _sum_up(shell, rows)
+        elif view in (BOOKIES, FREED):
+            add_up(shell, rows, change)
         shell.summary(checked, left_out)
         faults.finish(source)
 
