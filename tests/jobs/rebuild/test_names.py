@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
-from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.names import TopicName, ledger_of_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.registry import open_entries
@@ -17,8 +17,9 @@ from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.names import names_in_log, read_names
 from pulsar_meta.jobs.rebuild.old_store import names_in_objects
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
-from pulsar_meta.jobs.topics.bookkeeper import read_bookkeeper_ledger
+from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of, read_bookkeeper_ledger
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
+from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.registry import open_store
 from tests.codecs.bookie_files.offload_objects import offloaded
 
@@ -31,6 +32,23 @@ def rebuilt(folder: Path, *names: str) -> dict[str, Rebuilt]:
     known = Known(given=read_names(names, "names"))
     with open_entries([f"bookie-disk:{folder}"]) as source:
         return {value.path: value for value in rebuilt_values(source, print, known)}
+
+
+@pytest.mark.parametrize("version", ["4.0.7", "4.2.4"])
+def test_ledgers_whose_topic_is_certain_name_it(capture: Callable[[str], Path], version: str) -> None:
+    folder = capture(f"transactions-{version}")
+    written = 0
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        for path, value in rebuilt(folder).items():
+            ledger_id = ledger_of_path(path)
+            if ledger_id is None or value.value is None:
+                continue
+            custom = bookkeeper_ledger_of(ledger_id, Versioned(path, value.value, 0)).custom
+            # A ledger that was deleted may still be on the disks.
+            if custom and store.read_many([path])[0] is not None:
+                assert custom.items() <= read_bookkeeper_ledger(store, ledger_id).custom.items(), ledger_id
+                written += 1
+    assert written > 5
 
 
 @pytest.mark.parametrize("version", ["4.0.7", "4.2.4"])

@@ -30,13 +30,15 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 )
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.jobs.rebuild.cursor_ledgers import CompactedClues
 from pulsar_meta.jobs.rebuild.cursors import FoundCursor
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.old_store import OldStore
 from pulsar_meta.jobs.rebuild.scan import ScanResult
+from pulsar_meta.jobs.rebuild.schemas import SchemaClues
 from pulsar_meta.jobs.rebuild.topics import LOST_NAMESPACE, LOST_TENANT, FoundTopic
 from pulsar_meta.jobs.rebuild.transactions import COORDINATORS, log_topic
-from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
+from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION, Owner, custom_metadata
 from pulsar_meta.jobs.topics.scope import POLICIES
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
@@ -125,17 +127,44 @@ def closed_before(ledger_id: int, old: OldStore) -> bytes | None:
     return value if closed else None
 
 
-def with_old_metadata(value: bytes, ledger_id: int, old: OldStore) -> bytes:
-    """Add the fields that only the old store has to the value of a ledger."""
+def certain_owners(
+    scanned: ScanResult, topics: Iterable[FoundTopic], cursors: Iterable[FoundCursor]
+) -> dict[int, Owner]:
+    """Map the ledgers whose topic is certain to their owners."""
+    certain = {topic.name: topic for topic in topics if topic.certainty == "certain"}
+    compacted = scanned.clues_of(CompactedClues)
+    owners = [
+        Owner(clues.ledger_id, "schema", clues.schema_id, None, None)
+        for clues in scanned.clues_of(SchemaClues).values()
+    ]
+    for name, topic in certain.items():
+        owners += (Owner(ledger_id, "data", str(name), None, None) for ledger_id in topic.ledgers)
+        mentions = (ledger_id for ledger_id in topic.mentions if ledger_id in compacted)
+        owners += (Owner(ledger_id, "compacted", str(name), COMPACTION, None) for ledger_id in mentions)
+    for cursor in cursors:
+        if cursor.topic in certain and cursor.name is not None and cursor.sure:
+            owners.append(Owner(cursor.clues.ledger_id, "cursor", str(cursor.topic), cursor.name, None))
+    return {owner.ledger_id: owner for owner in owners}
+
+
+def with_old_metadata(value: bytes, ledger_id: int, old: OldStore, owner: Owner | None) -> bytes:
+    """Add the fields that no disk has to the value of a ledger.
+
+    They come from the old store. If that has no custom metadata, Pulsar's for the ledger's owner is added.
+    """
     _, before = old.ledgers.get(ledger_id, (None, None))
-    if before is None:
+    if before is None and owner is None:
         return value
     decoded = decode_ledger_metadata(value)
     metadata = decoded.metadata
-    metadata.customMetadata.extend(before.customMetadata)
-    for name in _COPIED_FIELDS:
-        if before.HasField(name):
-            setattr(metadata, name, getattr(before, name))
+    if before is not None:
+        metadata.customMetadata.extend(before.customMetadata)
+        for name in _COPIED_FIELDS:
+            if before.HasField(name):
+                setattr(metadata, name, getattr(before, name))
+    if owner is not None and not metadata.customMetadata:
+        for key, text in custom_metadata(owner):
+            metadata.customMetadata.add(key=key, value=text)
     return encode_ledger_metadata(LedgerMetadata(decoded.format_version, metadata))
 
 

@@ -39,6 +39,7 @@ from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
 from pulsar_meta.jobs.rebuild.merging import (
     IN_OLD,
+    certain_owners,
     closed_before,
     gone_ledgers,
     merged_cursors,
@@ -54,6 +55,7 @@ from pulsar_meta.jobs.rebuild.scan import Scanner, ScanResult, local_scanner
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
 from pulsar_meta.jobs.rebuild.topics import FoundTopic, UnnamedTopic, found_topics, unnamed
 from pulsar_meta.jobs.restore.survey import LedgerIds
+from pulsar_meta.jobs.topics.owners import Owner
 from pulsar_meta.jobs.topics.topic import Position, Report
 from pulsar_meta.jobs.values.places import IDGEN, PRODUCER_NAMES, bucket_path
 from pulsar_meta.stores.base import Versioned
@@ -221,12 +223,14 @@ def rebuilt_values(
     old, cluster = known.old, list(_cluster(source))
     scanned = scan_disks(source, report, known, scanner)
     _check_cluster(scanned, known.cluster)
-    yield from (_ledger(ledger, scanned.kinds[at], known) for at, ledger in scanned.ledgers.items())
-    yield from gone_ledgers(scanned, old)
     names = _names(scanned, known)
     topics = _with_old(found_topics(scanned, names), old)
-    yield from (topic.rebuilt(scanned.ledgers, old.topics.get(topic.name)) for topic in topics)
     cursors = found_cursors(scanned, topics, names, known.cluster)
+    owners = certain_owners(scanned, topics, cursors)
+    for at, ledger in scanned.ledgers.items():
+        yield _ledger(ledger, scanned.kinds[at], known, owners.get(at))
+    yield from gone_ledgers(scanned, old)
+    yield from (topic.rebuilt(scanned.ledgers, old.topics.get(topic.name)) for topic in topics)
     given = known.given.cursors
     yield from merged_cursors(
         [
@@ -344,7 +348,7 @@ def _cluster(source: EntrySource) -> Iterator[Rebuilt]:
         yield Rebuilt(f"{LEDGERS}/cookies/{bookie}", "certain", ("the file VERSION, byte for byte",), cookie)
 
 
-def _ledger(ledger: FoundLedger, kind: Kind, known: Known) -> Rebuilt:
+def _ledger(ledger: FoundLedger, kind: Kind, known: Known, owner: Owner | None) -> Rebuilt:
     path, facts = ledger_path(ledger.ledger_id), _facts(ledger, kind)
     closed = closed_before(ledger.ledger_id, known.old)
     if closed is not None:
@@ -353,7 +357,8 @@ def _ledger(ledger: FoundLedger, kind: Kind, known: Known) -> Rebuilt:
     if ledger.refused is not None:
         return Rebuilt(path, "refused", (ledger.refused,), facts=facts)
     evidence = (*_gaps(ledger), *ledger.unsure)
-    value = with_old_metadata(ledger.value(known.password, known.ack_quorum), ledger.ledger_id, known.old)
+    value = ledger.value(known.password, known.ack_quorum)
+    value = with_old_metadata(value, ledger.ledger_id, known.old, owner)
     if evidence:
         return Rebuilt(path, "likely", evidence, value, facts)
     return Rebuilt(path, "certain", ("its entries and the bookies that hold them",), value, facts)

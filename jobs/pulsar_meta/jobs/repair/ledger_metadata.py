@@ -14,7 +14,7 @@ ManagedLedgerImpl.initialize. What brokers did with such metadata was tried on 4
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -29,9 +29,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 )
 from pulsar_meta.codecs.names import (
     LEDGERS,
-    MANAGED_LEDGERS,
     TopicName,
-    encode_name,
     ledger_of_path,
     ledger_path,
 )
@@ -42,7 +40,7 @@ from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
-from pulsar_meta.jobs.topics.owners import Owner, named_by, owner_in_custom, owners_of
+from pulsar_meta.jobs.topics.owners import Owner, custom_metadata, named_by, owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.scope import held_partitions
 from pulsar_meta.jobs.topics.topic import Ledger, Report, Topic, parse_ledger_id, read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
@@ -165,7 +163,9 @@ class _Maker:
             return undecided(seen, why), ""
         metadata = self._drawn(pattern, found)
         end = _end(metadata, named, found)
-        custom = _custom(named.owner) if held is None else [(p.key, p.value) for p in held.customMetadata]
+        custom = (
+            custom_metadata(named.owner) if held is None else [(p.key, p.value) for p in held.customMetadata]
+        )
         for key, value in custom:
             metadata.customMetadata.add(key=key, value=value)
         if held is not None and held.HasField("ctime"):
@@ -309,25 +309,3 @@ def _end(metadata: LedgerMetadataFormat, named: Named, found: FoundLedger | None
     if found is not None and found.last_entry < counted - 1:
         fewer = f" (the disks given end at {found.last_entry})"
     return f"CLOSED at entry {counted - 1}, {metadata.length} bytes{fewer}"
-
-
-def _custom(owner: Owner) -> Iterable[tuple[str, bytes]]:
-    """Return what Pulsar would have noted with the ledger."""
-    yield "application", b"pulsar"
-    match owner.role:
-        case "data" | "cursor":
-            path = TopicName.parse(owner.name).path.removeprefix(f"{MANAGED_LEDGERS}/")
-            yield "component", b"managed-ledger"
-            yield "pulsar/managed-ledger", path.encode()
-            if owner.cursor is not None:
-                yield "pulsar/cursor", encode_name(owner.cursor).encode()
-        case "compacted":
-            yield "component", b"compacted-ledger"
-            yield "pulsar/compactedTopic", owner.name.encode()
-        case "schema":
-            yield "component", b"schema"
-            yield "pulsar/schemaId", owner.name.encode()
-        case "delayed-index-bucket":
-            yield "component", b"delayed-index-bucket"
-            yield "pulsar/delayedIndexTopic", owner.name.encode()
-            yield "pulsar/delayedIndexCursor", encode_name(owner.cursor or "").encode()

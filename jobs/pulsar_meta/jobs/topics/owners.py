@@ -24,7 +24,13 @@ from pulsar_meta.codecs.metadata.envelope import (
     ledgers_by_id,
 )
 from pulsar_meta.codecs.metadata.managed_place import managed_place
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, decode_name, split_managed_ledger_path
+from pulsar_meta.codecs.names import (
+    MANAGED_LEDGERS,
+    TopicName,
+    decode_name,
+    encode_name,
+    split_managed_ledger_path,
+)
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.cursors import CursorState, state_of
@@ -165,6 +171,28 @@ def owner_in_custom(ledger_id: int, custom: Mapping[str, str]) -> Owner | None:
             cursor = _decoded(custom.get("pulsar/delayedIndexCursor"))
             return Owner(ledger_id, "delayed-index-bucket", name, cursor, None)
     return None
+
+
+def custom_metadata(owner: Owner) -> Iterable[tuple[str, bytes]]:
+    """Yield the custom metadata with which Pulsar creates a ledger for this owner."""
+    yield "application", b"pulsar"
+    match owner.role:
+        case "data" | "cursor":
+            path = TopicName.parse(owner.name).path.removeprefix(f"{MANAGED_LEDGERS}/")
+            yield "component", b"managed-ledger"
+            yield "pulsar/managed-ledger", path.encode()
+            if owner.cursor is not None:
+                yield "pulsar/cursor", encode_name(owner.cursor).encode()
+        case "compacted":
+            yield "component", b"compacted-ledger"
+            yield "pulsar/compactedTopic", owner.name.encode()
+        case "schema":
+            yield "component", b"schema"
+            yield "pulsar/schemaId", owner.name.encode()
+        case "delayed-index-bucket":
+            yield "component", b"delayed-index-bucket"
+            yield "pulsar/delayedIndexTopic", owner.name.encode()
+            yield "pulsar/delayedIndexCursor", encode_name(owner.cursor or "").encode()
 
 
 def bucket_ledgers(info: ManagedCursorInfo) -> Iterator[int]:
