@@ -268,6 +268,17 @@ def test_searches_and_totals_are_shown(places: Places) -> None:
     browsed(places, script=script)
 
 
+def test_a_question_mark_shows_the_keys(places: Places) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("question_mark")
+        await screen.until(lambda: isinstance(screen.app.screen, LinesScreen))
+        await screen.until(lambda: "add up the values" in screen.app.screen.query_one(Lines).text)
+        await screen.press("escape")
+        await screen.until(lambda: not isinstance(screen.app.screen, LinesScreen))
+
+    browsed(places, script=script)
+
+
 def test_the_mouse_selects_and_z_maximizes_the_right_side(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.tree.spot.topic == MARKS)

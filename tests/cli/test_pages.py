@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.cli.render.pages import table
+from pulsar_meta.cli.render.tables import View
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.servers.restartable import skip_or_fail
 
@@ -49,6 +51,27 @@ def test_a_page_has_the_content_of_the_table(capture: Capture, name: str) -> Non
     for forbidden in ("<script", "http:", "https:", " src=", " style="):
         assert forbidden not in page.stdout
     assert page.stdout.count(" href=") == page.stdout.count(' href="#')
+
+
+def test_the_bars_of_a_table_have_one_scale() -> None:
+    rows = [["1", "2"], ["4", "0"]]
+    section = table(["bytes", "dead"], rows, bars={"bytes": [1, 4], "dead": [2, None]})
+    widths = [[part.width for cell in row.cells for part in cell.parts] for row in section.rows]
+    assert widths == [[0.25, 0.5], [1.0]]
+
+
+def test_a_page_leaves_out_rare_columns_without_content() -> None:
+    view = View(["name", "lost"], lambda row: row["cells"], rare=frozenset({"lost"}))
+    for cells, headings in (["a", "0"], ["name"]), (["a", "1"], ["name", "lost"]):
+        [section] = view.sections([{"cells": cells}])
+        assert [column.heading for column in section.columns] == headings
+
+
+def test_changed_values_are_json(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    stores = [f"snapshot:{folder}/metadata{part}.ndjson" for part in ("", "-after-step-1")]
+    page = unescape(as_text(pulsar_meta_here("diff", *stores, "-o", "html")).stdout.replace("<wbr>", ""))
+    assert 'properties: [{"key": "index", "value": "-1"}] -> (none)' in page
 
 
 def test_findings_link_to_the_explanations_of_their_codes(capture: Capture) -> None:

@@ -18,8 +18,8 @@ from textual.message import Message
 from textual.reactive import var
 from textual.widgets import Static
 
-from pulsar_meta.cli.browse.dialogs import FindScreen
-from pulsar_meta.cli.browse.drawing import Job, Lane, Lines, StoppedError, buttons, fault_line, line
+from pulsar_meta.cli.browse.dialogs import HELP, FindScreen, LinesScreen
+from pulsar_meta.cli.browse.drawing import Job, Lane, Lines, StoppedError, buttons, fault_line, line, lines
 from pulsar_meta.cli.browse.finding_panes import Findings
 from pulsar_meta.cli.browse.tree import Branch, Opened, Places, Spot, StoreTree
 from pulsar_meta.codecs.errors import PulsarMetaError
@@ -50,12 +50,13 @@ class Browser(App[None]):
         Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
         Binding("slash", "find", "Find", key_display="/"),
         Binding("c", "check", "Check"),
-        Binding("f", "next_finding", "Finding"),
+        Binding("f", "next_finding", "Next"),
         Binding("s", "sum", "Sum"),
         Binding("z", "zoom", "Zoom"),
         Binding("r", "reload", "Reload"),
         Binding("1", "tab(1)", "Tabs", key_display="1-5"),
         *(Binding(str(number), f"tab({number})", show=False) for number in range(2, len(TABS) + 1)),
+        Binding("question_mark", "help", "Help", key_display="?"),
         Binding("escape", "stop", "Stop", show=False),
     ]
     CSS = """
@@ -410,6 +411,10 @@ class Browser(App[None]):
     def action_tab(self, number: int) -> None:
         """Show another pane."""
         self.tab = TABS[number - 1].lower()
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self.push_screen(LinesScreen("Keys", lines(HELP)))
 
     def action_zoom(self) -> None:
         """Toggle the full width for the right side."""

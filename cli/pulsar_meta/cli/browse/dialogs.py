@@ -15,6 +15,23 @@ from textual.widgets import Input, OptionList, Static
 from pulsar_meta.cli.browse.drawing import Lines, line
 
 HINT = "part of a name, /a/path, topic NAME, cursor TOPIC NAME, ledger ID, LEDGER:ENTRY"
+HELP = (
+    "arrows        move in the tree; right opens a place, left closes it",
+    "Enter         open a place, or load more of a long list",
+    "Tab           move between the tree and the right side",
+    "1 2 3 4 5     show the value, ledgers, cursors, entries or findings of a place",
+    "z             give the right side the whole width, and back",
+    f"/             find {HINT}",
+    "c             check the topic or namespace under the cursor, or the whole store",
+    "f             go to the next finding; pulsar-meta explain CODE explains it",
+    "s             add up the values at and below the place under the cursor",
+    "r             read the place under the cursor again",
+    "Escape        stop a check, a search or a sum; close a window",
+    "q             quit",
+    "",
+    "In entries: n and p turn pages, b and e go to the first and last page, Enter opens an entry.",
+    "To copy text, hold Shift (Option on a Mac) while you select it.",
+)
 _BOX = """
     {name} {{ align: center middle; }}
     {name} > Vertical {{ width: 94%; height: 90%; border: round $primary; background: $surface; }}

@@ -292,7 +292,7 @@ BY_LOG = View(
 
 def whois(
     shell: Shell,
-    ledgers: Annotated[list[str], typer.Argument(metavar="LEDGER…", help="Numbers of ledgers.")],
+    ledgers: Annotated[list[str], typer.Argument(metavar="LEDGER", help="Numbers of ledgers.")],
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     other_stores: OtherStores = None,

@@ -14,7 +14,7 @@ from pulsar_meta.cli.render.pages import Cell, Column, Row, Section
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.check.codes import FindingDocument, Severity, code
-from pulsar_meta.jobs.check.explanations import explanation
+from pulsar_meta.jobs.check.explanations import Explanation, explanation
 
 COPIES = ("snapshot:", "zk-files:")
 FIELDS = (
@@ -96,8 +96,13 @@ class FindingsView(View):
             at = [column.heading for column in table.columns].index("code") if findings else 0
             yield replace(table, heading="Findings", rows=[_linked(row, at) for row in table.rows])
         for name in dict.fromkeys(name for _, name in counts):
-            _, *lines = explanation_block(explanation(code(name)), Screen())
-            yield Section(name, lines=lines, anchor=name)
+            yield Section(name, list(_paragraphs(explanation(code(name)))), anchor=name)
+
+
+def _paragraphs(document: Explanation) -> Iterator[str]:
+    """Yield an explanation as the paragraphs of an HTML page."""
+    _, *lines = explanation_block(dict(document), Screen())
+    yield from filter(None, (" ".join(line.split()) for line in lines))
 
 
 def _summary(counts: Counter[tuple[str, str]]) -> Section:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pulsar_meta.cli.render.text import harmless, size
+from pulsar_meta.cli.render.text import harmless, is_time, size
 from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 TEMPLATE: Final = "page.html.j2"
-Kind = Literal["text", "number", "path", "chart"]
+Kind = Literal["text", "number", "path", "time", "command", "chart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,11 @@ def table(
     """Return a table as a section, without columns that are empty in every row.
 
     `right` names the number columns. `bars` maps a column to a number for each row; these are drawn next to
-    the column as bars relative to the largest number, and None draws no bar.
+    the column as bars on one scale, and None draws no bar.
     """
     drawn: list[Column] = []
     cells: list[list[Cell]] = [[] for _ in rows]
+    most = max((number for numbers in (bars or {}).values() for number in numbers if number), default=1)
     for at, name in enumerate(columns):
         texts = [row[at] for row in rows]
         if not any(texts):
@@ -105,25 +106,24 @@ def table(
             row.append(Cell(text))
         if bars and name in bars:
             drawn.append(Column("", "chart"))
-            for row, share in zip(cells, _shares(bars[name]), strict=True):
-                row.append(Cell() if share is None else bar(share))
+            for row, number in zip(cells, bars[name], strict=True):
+                row.append(Cell() if number is None else bar(number / most))
     return Section(columns=drawn, rows=list(map(Row, cells)))
 
 
-def _kind(texts: Iterable[str], *, number: bool) -> Kind:
+def _kind(texts: Sequence[str], *, number: bool) -> Kind:
     if number:
         return "number"
+    if all(is_time(text) for text in texts if text):
+        return "time"
+    if any(text.startswith("pulsar-meta ") for text in texts):
+        return "command"
     return "path" if any("/" in text for text in texts) else "text"
 
 
 def bar(share: float, pale: float = 0.0) -> Cell:
     """Return a bar that takes a share of its cell (0 to 1), over a pale bar."""
     return Cell(parts=[*([Part(0, pale, "pale")] if pale else []), Part(0, share)])
-
-
-def _shares(numbers: Sequence[float | None]) -> list[float | None]:
-    most = max((number for number in numbers if number is not None), default=0) or 1
-    return [None if number is None else number / most for number in numbers]
 
 
 @cache

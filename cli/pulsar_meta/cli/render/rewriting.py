@@ -9,18 +9,22 @@ from pathlib import Path
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted, harmless, size, without_middle
-from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.json_text import Document, dumps
 from pulsar_meta.jobs.rewrite.decision import Decided, Effect
 from pulsar_meta.jobs.values.comparison import NAMED
 
 
 def summary_lines(document: Document, undo: str | None = None) -> Iterator[str]:
-    """Yield the lines of a summary; `undo` is the command that undoes the run."""
+    """Yield the lines of a summary without zeros; `undo` is the command that undoes the run."""
     yield f"{document['seen']} seen, {_changed(document)}"
     for name in ("kept", "skipped"):
         reasons = ", ".join(f"{reason} {count}" for reason, count in document[f"{name}_for"].items())
-        yield f"{document[name]} {name}" + (f": {reasons}" if reasons else "")
-    yield f"{counted(document['conflicts'], 'conflicts')}, {document['undecodable']} undecodable"
+        if document[name]:
+            yield f"{document[name]} {name}" + (f": {reasons}" if reasons else "")
+    if document["conflicts"]:
+        yield counted(document["conflicts"], "conflicts")
+    if document["undecodable"]:
+        yield f"{document['undecodable']} undecodable"
     for path, number in document.get("counters", {}).items():
         yield f"the next number of {path}: {number}; a counter never goes back, nor by undo"
     if undo is not None:
@@ -57,9 +61,7 @@ def question_lines(document: Document, first: Sequence[Decided]) -> Iterator[str
         yield f"  {_TO_DO[decision.effect]} {record.path}: {amount} bytes"
     if document["rewritten"] > len(first):
         yield f"  and {document['rewritten'] - len(first)} more"
-    first_line, *others = summary_lines(document)
-    yield first_line
-    yield from (line for line in others if any(digit in line for digit in "123456789"))
+    yield from summary_lines(document)
 
 
 def question(document: Document) -> str:
@@ -183,4 +185,6 @@ def change_summary(differences: list[Document]) -> str:
 
 
 def _text(value: object) -> str:
-    return "(none)" if value is None else without_middle(str(value), LONGEST)
+    if value is None:
+        return "(none)"
+    return without_middle(value if isinstance(value, str) else dumps(value), LONGEST)

@@ -77,9 +77,14 @@ class View:
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
         """Yield the documents as one table of an HTML page."""
-        rows = list(documents)
-        bars = {name: [document.get(field) for document in rows] for name, field in self.bars.items()}
-        yield table(self.columns, list(map(self.row, rows)), right=self.right, bars=bars)
+        shown = list(documents)
+        bars = {name: [document.get(field) for document in shown] for name, field in self.bars.items()}
+        rows = [list(self.row(document)) for document in shown]
+        for at, name in enumerate(self.columns):
+            if not any(_has_text(row[at], self, at) for row in rows) and name in self.rare:
+                for row in rows:
+                    row[at] = ""
+        yield table(self.columns, rows, right=self.right, bars=bars)
 
 
 @dataclass(frozen=True, slots=True)
