@@ -260,9 +260,9 @@ def test_an_empty_path_is_not_found(run: Run, capture: Callable[[str], Path], tm
     for arguments, why in (
         (["empty"], b"no file in this directory"),
         (["--store", "dir:empty"], b"nothing at or below /"),
-        (["-", "--hex", "--lines"], b"no line with a value"),
+        (["-", "--hex", "--lines"], b"the file has no lines"),
         (["no*.bin"], b"no such file"),
-        ([existing], b"no such file; a path of a store? then --store URL"),
+        ([existing], b"no such file; if it is a path in a store, add --store URL"),
     ):
         done = run("decode", *arguments)
         assert (done.returncode, done.stdout) == (3, b"")

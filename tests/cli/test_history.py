@@ -56,7 +56,7 @@ def test_changed_fields_have_old_and_new_values(history: str, run: Run) -> None:
 def test_a_path_without_history_is_not_found(history: str, run: Run) -> None:
     ran = run("history", "/nowhere", "--store", history)
     assert (ran.returncode, ran.stdout) == (3, b"")
-    assert b"nothing was ever at /nowhere" in ran.stderr
+    assert b"there was no value at /nowhere" in ran.stderr
 
 
 def test_a_store_without_history_is_a_usage_error(capture: Callable[[str], Path], run: Run) -> None:
@@ -172,7 +172,7 @@ def test_changes_are_explained(in_etcd: tuple[str, str], run: Run) -> None:
         (None, count),
     ]
     assert [means.get("exact") for means in meanings[1:]] == [True, True, True, False]
-    text = f"mark-delete {second.ledger_id}:0 -> {first.ledger_id}:2: {count} entries come again"
+    text = f"mark-delete {second.ledger_id}:0 -> {first.ledger_id}:2: {count} entries redelivered"
     assert meanings[3]["text"] == text
     assert text in run("history", path, "--store", url).stdout.decode()
     assert ": at least " in meanings[4]["text"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.cli.commands import properties
-from pulsar_meta.jobs.topics import kept
+from pulsar_meta.jobs import spill
 from tests.cli.program import environment, pulsar_meta_here
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -67,7 +67,7 @@ def test_check_index_ends_with_0_if_the_topics_are_right(run: Run) -> None:
 def test_many_topics_are_checked_in_blocks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = run("check-index", "--all", "-o", "ndjson")
     assert len(at_once.stdout.splitlines()) > 50
-    monkeypatch.setattr(kept, "BLOCK", 3)
+    monkeypatch.setattr(spill, "SPOOL_BLOCK", 3)
     monkeypatch.setattr(properties, "LEDGERS_AT_ONCE", 4)
     in_blocks = run("check-index", "--all", "-o", "ndjson")
     assert (in_blocks.returncode, in_blocks.stdout, in_blocks.stderr) == (1, at_once.stdout, at_once.stderr)

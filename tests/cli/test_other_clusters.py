@@ -39,7 +39,7 @@ def test_whois_names_the_owner_in_another_store(moved: list[str]) -> None:
     (ledger,) = as_json("whois", 24, "--store", store, "--other-store", other)
     assert (ledger["role"], ledger["name"]) == ("data", f"{PLAIN} of {other}")
     assert [owner["cluster"] for owner in ledger["named_by"]] == [other]
-    assert ledger["kept_by"] == [f"another cluster names it as data: {PLAIN} of {other}"]
+    assert ledger["kept_by"] == [f"another cluster refers to it as data: {PLAIN} of {other}"]
 
 
 def test_disk_counts_the_ledgers_of_another_cluster_as_its_own(moved: list[str], capture: Capture) -> None:

@@ -71,7 +71,7 @@ def test_all_values_are_restored_except_those_of_sessions(database: str, run: Ru
     assert values_of(target) == expected
     assert json.loads(ran.stdout)["created"] == len(expected)
     not_checked = json.loads(ran.stderr.splitlines()[0])["not_checked"]
-    assert "live as long as the session of a broker or bookie" in not_checked.values()
+    assert "belong to the session of a broker or bookie" in not_checked.values()
     repeated = run("restore", database, "--store", target, "--yes", "--allow-unreadable", "-o", "json")
     assert json.loads(repeated.stdout)["kept_for"] == {"same": len(expected)}
     assert run("diff", target, database, "--ignore", "brokers").returncode == 0

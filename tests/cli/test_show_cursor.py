@@ -246,7 +246,7 @@ def test_limits_can_come_from_broker_conf(sources: list[str], tmp_path: Path) ->
     conf.write_text(f"{BATCHES}=45\nmanagedLedgerMaxUnackedRangesToPersistInZooKeeper=2\n")
     done = run(*READER, *sources, "--from-conf", conf)
     assert f"{BATCHES}: 45 of 45 (of {conf}), REACHED: batches beyond" in done.stdout
-    assert f"{RANGES_IN_RECORD}: 3 of 2 (of {conf}), REACHED: with more the state stays" in done.stdout
+    assert f"{RANGES_IN_RECORD}: 3 of 2 (of {conf}), REACHED: with more, the state stays" in done.stdout
     assert f"{RANGES}: 3 of 10000 (default), 9997 left" in done.stdout
 
 

@@ -53,7 +53,7 @@ def test_each_kind_of_ledger_has_its_owner(sources: list[str], capture: Capture)
     reader = whois(375, "--store", f"snapshot:{killed}/metadata.ndjson")[375]
     assert (reader["role"], reader["cursor"]) == ("cursor", "reader")
     assert reader["kept_by"] == [
-        f"it has the state of the subscription reader of {TopicName.parse('last-words')}"
+        f"it contains the state of the subscription reader of {TopicName.parse('last-words')}"
     ]
 
 
@@ -61,7 +61,7 @@ def test_subscriptions_keep_a_ledger_that_they_have_not_consumed(sources: list[s
     ledger = whois(18, *sources)[18]
     assert (ledger["entries"], ledger["entries_here"], ledger["state"]) == (50, 50, "CLOSED")
     assert ledger["size"] < ledger["size_here"]
-    assert ledger["kept_by"] == ["the subscription batch-idx stands at 18:0 and has 46 of its entries left"]
+    assert ledger["kept_by"] == ["the subscription batch-idx is at 18:0, with 46 of its entries left"]
     assert ledger["first_time"] < ledger["last_time"] <= ledger["closed"]
     reasons = whois(143, *sources)[143]["kept_by"]
     assert len(reasons) == 6
@@ -72,7 +72,7 @@ def test_retention_keeps_a_ledger_without_subscriptions(sources: list[str]) -> N
     """The topic has no subscription, so only retention keeps its ledgers."""
     ledger = whois(203, *sources)[203]
     assert ledger["kept_by"][0].startswith("the topic has no subscription; the namespace")
-    assert ledger["kept_by"][1].startswith("not visible here: readers that are not durable")
+    assert ledger["kept_by"][1].startswith("not visible here: non-durable readers")
 
 
 def test_a_ledger_that_no_record_names_is_never_deleted(
@@ -82,7 +82,9 @@ def test_a_ledger_that_no_record_names_is_never_deleted(
     ledger = whois(18, "--store", store)[18]
     assert (ledger["role"], ledger["named_by"]) == (None, [])
     assert ledger["created_for"]["name"] == ORDERS
-    assert ledger["kept_by"] == [f"no record names it (created as data of {ORDERS}): nobody deletes it"]
+    assert ledger["kept_by"] == [
+        f"no record refers to it (created as data of {ORDERS}), so it is never deleted"
+    ]
     assert f"created as data of {ORDERS}" in run(18, "--store", store).stdout
 
 
@@ -92,7 +94,7 @@ def test_the_entries_of_a_ledger_without_metadata_are_deleted(
     store = snapshot_without(folder, tmp_path / "without.ndjson", ledger_path(18))
     ledger = whois(18, "--store", store, *sources[2:])[18]
     assert (ledger["metadata"], ledger["entries"], ledger["entries_here"]) == ("absent", 50, 50)
-    assert "bookies delete its entries at their next garbage collection" in ledger["kept_by"][-1]
+    assert "next garbage collection deletes its entries" in ledger["kept_by"][-1]
 
 
 def test_a_ledger_is_described_by_its_entries_without_a_store(sources: list[str]) -> None:
@@ -115,14 +117,14 @@ def test_subscriptions_of_unknown_state_are_named(capture: Capture) -> None:
     killed = capture("pulsar-4.2.4-killed")
     done = run(354, "--store", f"snapshot:{killed}/metadata.ndjson", "-o", "json")
     (document,) = json.loads(done.stdout)
-    assert "not known of reader: their state lies in ledgers that are not given" in document["kept_by"]
+    assert "unknown for reader, whose state is in ledgers that were not given" in document["kept_by"]
     assert "entries" in json.loads(done.stderr)["not_checked"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["999999"], 3, "no ledger 999999: nobody names it, and it is nowhere"),
+        (["999999"], 3, "ledger 999999 not found: no record refers to it"),
         (["x"], 2, "expected a number from 0 to"),
         ([str(2**63)], 2, "expected a number from 0 to"),
     ],
@@ -146,8 +148,8 @@ def test_an_unreadable_record_leaves_the_owner_undecided(
     done = run(18, "--store", f"snapshot:{tmp_path / 'broken.ndjson'}")
     assert done.returncode == 4
     assert f"{path}: not a ManagedLedgerInfo" in done.stderr
-    assert "no record that could be read names it" in done.stdout
-    assert "whether any does is not known" in done.stdout
+    assert "no record that could be read refers to it" in done.stdout
+    assert "but an unreadable one may" in done.stdout
     rows = as_text(
         pulsar_meta_here(
             "disk", "--store", f"snapshot:{tmp_path / 'broken.ndjson'}", *sources[2:], "-o", "json"

@@ -36,7 +36,7 @@ from pulsar_meta.jobs.rewrite.plan import named_lines, plan_header
 from pulsar_meta.jobs.rewrite.rules import UNKNOWN_FIELDS
 from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
-from pulsar_meta.jobs.topics.once import Dedup
+from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK

@@ -44,8 +44,8 @@ from pulsar_meta.jobs.index.properties import (
 )
 from pulsar_meta.jobs.spark.commands import check_indexes_with_spark, first_indexes_with_spark
 from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.spill import Spool
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.kept import KeptTopics, kept_topics
 from pulsar_meta.jobs.topics.scope import check_named, check_selected, chosen_topics, is_glob, is_namespace
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import LEDGERS_AT_ONCE, Topic, chosen_by_name, with_bookkeeper
@@ -359,7 +359,7 @@ def check_index(
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, names or [])
         found = _topics(opened, names or [], everything, faults, coverage)
-        with kept_topics(found) as topics:
+        with Spool(found, lambda topic: 1 + len(topic.ledgers)) as topics:
             checked = _checked(faults, opened, urls, topics, index_property, engine)
             documents = _counted(shell, checked, coverage, faults)
             wanted = (document for document in documents if not (faulty and document["ok"]))
@@ -389,13 +389,14 @@ def _topics(
 
 
 def _checked(
-    faults: Faults, store: Store, urls: Sequence[str], topics: KeptTopics, key: str, how: EngineOptions
+    faults: Faults, store: Store, urls: Sequence[str], topics: Spool[Topic], key: str, how: EngineOptions
 ) -> Iterator[Document]:
     shell = faults.shell
     ledgers = (ledger for topic in topics for ledger in topic.ledgers)
+    entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
     with open_entry_sources(urls, store) as source:
-        if how.choose(shell, ledgers, source, topics.entries) == "local":
-            with shell.progress(topics.ledgers, "ledgers") as progress:
+        if how.choose(shell, ledgers, source, entries) == "local":
+            with shell.progress(sum(len(topic.ledgers) for topic in topics), "ledgers") as progress:
                 yield from check_indexes(source, topics, key, progress.advance)
             faults.report_source(source)
             return

@@ -30,9 +30,9 @@ from pulsar_meta.jobs.restore.values import (
     restore_values,
 )
 from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.spill import DiskMap
 from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.places import IDGEN, copied, registries
-from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.rocksdb import database_of
 from pulsar_meta.stores.rocksdb_writer import create_database, is_nowhere
@@ -184,7 +184,7 @@ def _topic_values(
     check_named(store, scope.scope())
     topics = TopicValues(store, scope.values(store, "ledger"), options.with_policies, disks, remains)
     # The plan and the writes both iterate over the values.
-    values = stack.enter_context(Remembered())
+    values = stack.enter_context(DiskMap())
     values.add(topics.values())
     if not topics.counts["topics"]:
         raise NotFoundError("no such topic", source=store.url)

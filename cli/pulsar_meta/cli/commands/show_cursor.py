@@ -111,13 +111,13 @@ class _Seen:
         recovery, where = one.recovery, f"cursor {one.name} of {one.topic.name}"
         if recovery.believed == "fails":
             self.faults.report(DecodeError(recovery.why, source=where))
-        elif one.found.fault is not None:
-            self.faults.report(one.found.fault.within(where))
+        elif one.cursor_state.fault is not None:
+            self.faults.report(one.cursor_state.fault.within(where))
         elif recovery.believed == "unknown":
             self.unknown += 1
             if self.given:
-                lies = f"its state lies in ledger {one.found.ledger_id}, of which no source has"
-                last = "an entry" if one.found.state is None else "the last entry"
+                lies = f"its state lies in ledger {one.cursor_state.ledger_id}, of which no source has"
+                last = "an entry" if one.cursor_state.state is None else "the last entry"
                 self.faults.report(NotFoundError(f"{lies} {last}", source=where))
         if one.backlog is not None and one.backlog.open_ledger is not None:
             self.open_ended += 1

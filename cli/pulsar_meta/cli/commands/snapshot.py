@@ -38,7 +38,7 @@ from pulsar_meta.jobs.rewrite.undo_log import is_unused, read_header
 from pulsar_meta.jobs.values.comparison import history
 from pulsar_meta.jobs.values.places import one_path_of
 from pulsar_meta.jobs.values.redaction import bundled_value, redacted_value
-from pulsar_meta.jobs.values.snapshot import Taken, take_snapshot
+from pulsar_meta.jobs.values.snapshot import SnapshotResult, take_snapshot
 from pulsar_meta.stores.base import Store
 
 
@@ -84,7 +84,7 @@ class WrittenSnapshot(SumsDocument):
     changed_meanwhile: NotRequired[int]
 
 
-def _document(file: Path, taken: Taken) -> WrittenSnapshot:
+def _document(file: Path, taken: SnapshotResult) -> WrittenSnapshot:
     document: WrittenSnapshot = {"file": str(file), **taken.sums.document(), "kept": taken.kept}
     if taken.changed is not None:
         document["changed_meanwhile"] = taken.changed

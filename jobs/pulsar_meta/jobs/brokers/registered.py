@@ -1,16 +1,13 @@
-"""Brokers that are registered in the store, and which of them match a client's lookup properties.
+"""List the brokers in the store, and match them with a client's lookup properties.
 
-A broker of an extensible load manager registers BrokerLookupData, whose `properties` hold the settings that
-begin
-with `lookupPropertyPrefix`, prefix included (`lookup.rack`); a client sends `rack`. Brokers of other load
-managers
-register LocalBrokerData, which has no properties. The same properties can be read from a broker.conf.
+A broker with an extensible load manager registers BrokerLookupData, whose `properties` contain the settings
+that begin with `lookupPropertyPrefix`, including the prefix (`lookup.rack`); a client sends `rack`. Brokers
+with other load managers register LocalBrokerData, which has no properties. The same properties can be read
+from a broker.conf.
 
 Sources: apache/pulsar LoadManager.LOADBALANCE_BROKERS_ROOT, BrokerRegistryImpl, BrokerLookupData,
-LocalBrokerData,
-ServiceConfiguration.lookupProperties and lookupPropertyPrefix, PulsarConfigurationLoader
-(java.util.Properties);
-PIP-192, PIP-368. Seen on 4.2.4 brokers.
+LocalBrokerData, ServiceConfiguration.lookupProperties and lookupPropertyPrefix, PulsarConfigurationLoader
+(java.util.Properties); PIP-192, PIP-368; registrations of Pulsar 4.2.4.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ STOCK: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadMa
 
 
 class BrokerPlace(TypedDict):
-    """A broker, and where its registration lies."""
+    """A broker, and the path of its registration."""
 
     broker: str
     path: str
@@ -41,7 +38,7 @@ class BrokerPlace(TypedDict):
 
 
 class Registration(TypedDict):
-    """What the registration of a broker says; `value` is all of it."""
+    """The registration of a broker. `value` is the complete JSON."""
 
     kind: RegistrationKind
     load_manager: str | None
@@ -59,7 +56,10 @@ class Registration(TypedDict):
 
 
 class KeyMatch(TypedDict):
-    """How one key of a client's lookup properties fares; `found_as` is the stored key that counted."""
+    """The match of one key of a client's lookup properties.
+
+    `found_as` is the stored key that was compared.
+    """
 
     key: str
     wanted: str
@@ -69,7 +69,7 @@ class KeyMatch(TypedDict):
 
 
 class BrokerMatch(TypedDict):
-    """Whether a broker could be chosen; null where its load manager ignores properties."""
+    """Whether a broker could be chosen; null if its load manager ignores properties."""
 
     could_be_chosen: bool | None
     why: str
@@ -77,13 +77,13 @@ class BrokerMatch(TypedDict):
 
 
 class RegisteredBroker(BrokerPlace, Registration):
-    """A broker that is registered in the store; `match` where a client's properties were given."""
+    """A broker in the store; `match` if lookup properties were given."""
 
     match: NotRequired[BrokerMatch]
 
 
 class UnreadableBroker(BrokerPlace):
-    """A broker whose registration cannot be read."""
+    """A broker whose registration can't be decoded."""
 
     kind: None
     error: str
@@ -91,77 +91,81 @@ class UnreadableBroker(BrokerPlace):
 
 
 def registered_brokers(store: Store) -> Iterator[RegisteredBroker | UnreadableBroker]:
-    """Yield a document per registered broker, by id; one whose value is broken has an `error` in it."""
+    """Yield the registered brokers, ordered by id.
+
+    If a registration is corrupt, the document has an `error`.
+    """
     for broker in store.children(BROKERS):
         try:
-            found = store.read(f"{BROKERS}/{broker}")
+            record = store.read(f"{BROKERS}/{broker}")
         except NotFoundError:
-            # Registrations vanish with their broker, also between listing and reading them.
+            # A registration vanishes with its broker, which can happen after it was listed.
             continue
-        place: BrokerPlace = {"broker": broker, "path": found.path, "version": found.version}
+        place: BrokerPlace = {"broker": broker, "path": record.path, "version": record.version}
         try:
-            yield {**place, **broker_document(found.value)}
+            yield {**place, **broker_document(record.value)}
         except DecodeError as error:
             yield {**place, "kind": None, "error": error.message}
 
 
 def broker_document(value: bytes) -> Registration:
-    """Return what a registration says; DecodeError where it is not one of the two kinds.
+    """Decode a registration. Raises DecodeError if it is not one of the two kinds.
 
-    `extensible` says whether the load manager is one that lookup properties are handed to.
+    `extensible` is True if the load manager receives lookup properties.
     """
     with decoding(what="a broker's registration"):
-        said = read_json_object(value)
-    kind = registration_kind(said)
-    properties = said.get("properties") or {}
+        data = read_json_object(value)
+    kind = registration_kind(data)
+    properties = data.get("properties") or {}
     if not isinstance(properties, dict):
         raise DecodeError("properties: expected an object of strings")
     return {
         "kind": kind,
-        "load_manager": _of_kind(said, "loadManagerClassName", str),
+        "load_manager": _member(data, "loadManagerClassName", str),
         "extensible": kind == "BrokerLookupData",
-        "broker_version": _of_kind(said, "brokerVersion", str) or _of_kind(said, "brokerVersionString", str),
-        "start_timestamp": _of_kind(said, "startTimestamp", int),
-        "service_url": _of_kind(said, "pulsarServiceUrl", str),
-        "service_url_tls": _of_kind(said, "pulsarServiceUrlTls", str),
-        "web_service_url": _of_kind(said, "webServiceUrl", str),
-        "web_service_url_tls": _of_kind(said, "webServiceUrlTls", str),
-        "advertised_listeners": _of_kind(said, "advertisedListeners", dict) or {},
-        "protocols": _of_kind(said, "protocols", dict) or {},
-        "properties": {str(key): str(one) for key, one in properties.items()},
-        "value": said,
+        "broker_version": _member(data, "brokerVersion", str) or _member(data, "brokerVersionString", str),
+        "start_timestamp": _member(data, "startTimestamp", int),
+        "service_url": _member(data, "pulsarServiceUrl", str),
+        "service_url_tls": _member(data, "pulsarServiceUrlTls", str),
+        "web_service_url": _member(data, "webServiceUrl", str),
+        "web_service_url_tls": _member(data, "webServiceUrlTls", str),
+        "advertised_listeners": _member(data, "advertisedListeners", dict) or {},
+        "protocols": _member(data, "protocols", dict) or {},
+        "properties": {str(key): str(text) for key, text in properties.items()},
+        "value": data,
     }
 
 
-def _of_kind(said: Mapping[str, Any], name: str, kind: type) -> Any:
-    """Return a member, None where there is none; DecodeError where it is of another kind."""
-    found = said.get(name)
-    if found is not None and type(found) is not kind:
-        raise DecodeError(f"{name}: unexpected {shown(found)}")
-    return found
+def _member(data: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A member of this type; None if it does not exist. Raises DecodeError if it has another type."""
+    value = data.get(name)
+    if value is not None and type(value) is not kind:
+        raise DecodeError(f"{name}: unexpected {shown(value)}")
+    return value
 
 
-def registration_kind(said: Mapping[str, Any]) -> RegistrationKind:
-    """Return BrokerLookupData or LocalBrokerData, known by members that only one of them has."""
-    if "loadReportType" in said or "brokerVersionString" in said or "lastStats" in said:
+def registration_kind(data: Mapping[str, Any]) -> RegistrationKind:
+    """Tell BrokerLookupData from LocalBrokerData by members that only one of them has."""
+    if "loadReportType" in data or "brokerVersionString" in data or "lastStats" in data:
         return "LocalBrokerData"
-    if "pulsarServiceUrl" in said or "pulsarServiceUrlTls" in said:
+    if "pulsarServiceUrl" in data or "pulsarServiceUrlTls" in data:
         return "BrokerLookupData"
-    raise DecodeError("neither BrokerLookupData nor LocalBrokerData: no pulsarServiceUrl")
+    raise DecodeError("neither BrokerLookupData nor LocalBrokerData: pulsarServiceUrl is missing")
 
 
 def match_broker(
     broker: Registration | UnreadableBroker, wanted: Mapping[str, str], prefix: str = DEFAULT_PREFIX
 ) -> BrokerMatch:
-    """Return whether a property-aware load manager could choose `broker` for a client, and why.
+    """Find out whether a property-aware load manager could choose `broker` for a client, and why.
 
-    Each key is looked for with the prefix first, then bare; `found_as` names the stored key that counted.
+    Each key is looked up with the prefix first, then without it. `found_as` is the stored key that was
+    compared.
     """
     if "error" in broker:
-        return {"could_be_chosen": False, "why": "its registration cannot be read", "keys": []}
+        return {"could_be_chosen": False, "why": "its registration can't be read", "keys": []}
     if not broker["extensible"]:
         manager = broker["load_manager"] or "its load manager"
-        why = f"{manager} is no extensible load manager: properties are ignored"
+        why = f"{manager} is not an extensible load manager, so it ignores properties"
         return {"could_be_chosen": None, "why": why, "keys": []}
     keys = [match_key(broker["properties"], key, value, prefix) for key, value in wanted.items()]
     failed = [_why(key) for key in keys if key["verdict"] != "equal"]
@@ -170,22 +174,22 @@ def match_broker(
 
 
 def match_key(properties: Mapping[str, str], key: str, wanted: str, prefix: str) -> KeyMatch:
-    """Return how one key fares: `verdict` is equal, other-value or missing."""
+    """Compare one key. `verdict` is equal, other-value or missing."""
     name = next((name for name in (prefix + key, key) if name in properties), None)
-    found = None if name is None else properties[name]
-    verdict: Verdict = "missing" if found is None else "equal" if found == wanted else "other-value"
-    return {"key": key, "wanted": wanted, "verdict": verdict, "found": found, "found_as": name}
+    value = None if name is None else properties[name]
+    verdict: Verdict = "missing" if value is None else "equal" if value == wanted else "other-value"
+    return {"key": key, "wanted": wanted, "verdict": verdict, "found": value, "found_as": name}
 
 
 def match_notes(brokers: Sequence[RegisteredBroker | UnreadableBroker]) -> list[str]:
-    """Return what one should know of a match on these brokers."""
+    """Notes that an operator needs to interpret a match on these brokers."""
     notes = []
     if any(not broker.get("extensible") for broker in brokers if "error" not in broker):
         notes.append("brokers without an extensible load manager ignore lookup properties")
     if any(broker.get("load_manager") == STOCK for broker in brokers):
         notes.append(
-            "the stock ExtensibleLoadManagerImpl receives lookup properties but chooses without them;"
-            " a load manager of one's own has to use them"
+            "the standard ExtensibleLoadManagerImpl receives lookup properties but does not use them;"
+            " only a custom load manager can"
         )
     return notes
 
@@ -200,12 +204,15 @@ PREFIX_SETTING: Final = "lookupPropertyPrefix"
 MANAGER_SETTING: Final = "loadManagerClassName"
 # Pulsar's default in ServiceConfiguration, up to 5.0.
 DEFAULT_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
-# Whose brokers register as LocalBrokerData, which has no place for properties.
+# Brokers with these load managers register LocalBrokerData, which has no properties.
 WITHOUT_PROPERTIES: Final = ("ModularLoadManagerImpl", "SimpleLoadManagerImpl", "NoopLoadManager")
 
 
 class PublishedProperties(TypedDict):
-    """What a broker.conf has brokers publish; `published` is false where its load manager publishes none."""
+    """The properties that brokers publish with a broker.conf.
+
+    `published` is False if its load manager publishes none.
+    """
 
     prefix: str
     prefix_is_default: bool
@@ -217,33 +224,31 @@ class PublishedProperties(TypedDict):
 
 
 def published_properties(data: bytes) -> PublishedProperties:
-    """Return prefix, properties as they would stand in the store, and warnings for a broker.conf.
+    """Read the prefix and the properties from a broker.conf, as they appear in the store, with warnings.
 
-    `published` is false where the load manager of the file publishes none of them.
-
-    DecodeError where Java would refuse the file.
+    Raises DecodeError if Java would refuse the file.
     """
     settings = decode_properties(data)
     values = last_values(settings)
     prefix = values.get(PREFIX_SETTING, DEFAULT_PREFIX)
     properties = {key: value for key, value in sorted(values.items()) if key.startswith(prefix)}
-    repeated = Counter(one.key for one in settings)
+    repeated = Counter(setting.key for setting in settings)
     warnings = [
-        f"{key} is set {count} times: the last one counts"
+        f"{key} is set {count} times; the last one counts"
         for key, count in repeated.items()
         if count > 1 and (key in properties or key == PREFIX_SETTING)
     ]
     if prefix == "":
-        warnings.append("the prefix is empty: every setting of the file is published, passwords too")
+        warnings.append("the prefix is empty, so every setting in the file is published, including passwords")
     if any(byte > 127 for byte in data):
-        warnings.append("the file is not plain ASCII: Java reads it as ISO-8859-1, whatever wrote it")
+        warnings.append("the file has characters outside ASCII, which Java reads as ISO-8859-1")
     manager = values.get(MANAGER_SETTING, "").strip() or DEFAULT_MANAGER
     name = manager.rpartition(".")[2]
     published = name not in WITHOUT_PROPERTIES
     if properties and not published:
-        default = "" if values.get(MANAGER_SETTING) else ", Pulsar's default,"
+        default = "" if values.get(MANAGER_SETTING) else " (Pulsar's default)"
         warnings.append(
-            f"the load manager {name}{default} publishes no lookup properties ({MANAGER_SETTING})"
+            f"the load manager {name}{default} publishes no lookup properties; see {MANAGER_SETTING}"
         )
     return {
         "prefix": prefix,

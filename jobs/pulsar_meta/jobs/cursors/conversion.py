@@ -1,8 +1,8 @@
-"""The state of cursors moved out of their ledgers into their records, as ranges, which every release reads.
+"""Move the state of cursors from their ledgers to their records, as ranges, which every release can read.
 
-Since apache/pulsar#9292 brokers may write single acknowledgements into a cursor's ledger as bit sets; a
-release before it loads such a cursor without them, and the messages come again. A record has ranges only, and
-one that names no ledger is what every release believes.
+Since apache/pulsar#9292, brokers may write individual acknowledgments to a cursor's ledger as bit sets. An
+older release loads such a cursor without them, so the messages are redelivered. A record only contains
+ranges, and if it refers to no ledger, every release uses its state.
 
 Source: apache/pulsar ManagedCursorImpl (recover, recoverIndividualDeletedMessages), MLDataFormats.proto.
 """
@@ -31,25 +31,26 @@ from pulsar_meta.jobs.rewrite.decision import (
 from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.cursors import Recovery, recovered
+from pulsar_meta.jobs.topics.cursors import recovered
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 COMMAND: Final = "convert-cursor"
-# So many cursors of which something is lost are named.
+# At most this many cursors with losses are named.
 NAMED: Final = 10
 STATE_UNKNOWN: Final = "state-unknown"
-# Not the form that is asked for, but one that every release reads.
+# The state is not in the record, but every release can read it.
 READABLE: Final = "readable"
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The rule that gives a cursor's record the state that lies in its ledger as a bit set.
+    """Decides whether to move a cursor's state from its ledger to its record.
 
-    `everything`: also states that lie there as ranges. `warn` is stated, ahead of the write, of what a record
-    cannot carry over. `left` has the ledger and the number of partly acknowledged batches of each record
-    that is to be written, `losing` the first ones with such batches, `unknown` why a state is not known.
+    Only states in bit sets are moved, with `everything` also those in ranges. `warn` is called before the
+    write with anything that a record can't contain. `left` has the ledger and the number of partly
+    acknowledged batches of each record to be written, `losing` the first records with such batches, and
+    `unknown` the reasons why states are unknown.
     """
 
     store: Store
@@ -62,7 +63,10 @@ class Conversion:
     unknown: dict[str, str] = field(default_factory=dict)
 
     def rewrite(self, values: Callable[[], Iterable[Versioned]]) -> Rewrite:
-        """Return what converts these cursors; decided here, since it reads entries."""
+        """Make the rewrite that converts these cursors.
+
+        It decides in this process, because it reads entries.
+        """
 
         def decided(batches: Batches) -> Generator[Decided]:
             for seen in values():
@@ -71,9 +75,9 @@ class Conversion:
         return Rewrite(COMMAND, decided, by_rule(self), with_new=True)
 
     def __call__(self, seen: Versioned) -> Decision:
-        """Return what is to become of a cursor's record."""
+        """Decide what to do with a cursor's record."""
         if seen.version == ABSENT:
-            return skip(seen, NOT_THERE, note="listed, but not there")
+            return skip(seen, NOT_THERE, note="it is listed, but does not exist")
         try:
             envelope = open_envelope(seen.value)
             record = decode_cursor(seen.value)
@@ -82,19 +86,21 @@ class Conversion:
         codec = "none" if envelope is None else envelope.codec
         if record.cursorsLedgerId == STATE_IN_RECORD:
             return keep(seen, "already", codec)
-        state, recovery = self._found(record)
+        with_metadata = self.store if has_metadata(self.store) else None
+        cursor = recovered(record, with_metadata, self.source)
+        state, recovery = cursor.state.state, cursor.recovery
         if not isinstance(state, PositionInfo) or recovery.believed != "ledger":
             self.unknown[seen.path] = recovery.why
             return skip(seen, STATE_UNKNOWN, codec, note=recovery.why)
         if ack_form(state) != "bitset" and not self.everything:
             return keep(seen, READABLE, codec)
-        self._leave(seen.path, record.cursorsLedgerId, len(state.batchedEntryDeletionIndexInfo))
+        self._add_left(seen.path, record.cursorsLedgerId, len(state.batchedEntryDeletionIndexInfo))
         payload = record_with(record, state).SerializeToString()
         packed, after = packed_again(seen.path, payload, codec, self.readers)
         return write(seen, packed, codec, after)
 
     def converted(self) -> list[int]:
-        """Return the ledgers that no record names any more, now that the run is over."""
+        """The ledgers that no record refers to any more after the run."""
         records = self.store.read_many(list(self.left))
         return [
             ledger_id
@@ -102,8 +108,8 @@ class Conversion:
             if record is not None and decode_cursor(record.value).cursorsLedgerId == STATE_IN_RECORD
         ]
 
-    def _leave(self, path: str, ledger_id: int, batches: int) -> None:
-        """Note what a write leaves behind; the first ones of which something is lost are named."""
+    def _add_left(self, path: str, ledger_id: int, batches: int) -> None:
+        """Record what a write leaves in the ledger, and warn about the first losses."""
         if path in self.left:
             return
         self.left[path] = ledger_id, batches
@@ -111,18 +117,13 @@ class Conversion:
             return
         self.losing.append(path)
         if len(self.losing) <= NAMED:
-            self.warn(f"{path}: {batches} batches acknowledged in part come again whole")
+            self.warn(f"{path}: {batches} partly acknowledged batches will be redelivered completely")
         else:
-            self.warn("more cursors have batches that come again whole")
-
-    def _found(self, record: ManagedCursorInfo) -> tuple[ManagedCursorInfo | PositionInfo | None, Recovery]:
-        """Return the state of a cursor in its ledger, and what a broker makes of it."""
-        found = recovered(record, self.store if has_metadata(self.store) else None, self.source)
-        return found.state.state, found.recovery
+            self.warn("more cursors have batches that will be redelivered completely")
 
 
 def record_with(record: ManagedCursorInfo, state: PositionInfo) -> ManagedCursorInfo:
-    """Return a cursor's record that holds `state` itself, its properties of the subscription as they were."""
+    """Copy a cursor's record with `state` in it. The properties of the subscription are unchanged."""
     new = ManagedCursorInfo()
     new.CopyFrom(record)
     new.cursorsLedgerId = STATE_IN_RECORD

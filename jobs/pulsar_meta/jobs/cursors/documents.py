@@ -1,6 +1,6 @@
-"""Subscriptions as documents: one line each, all details of one, and its backlog in messages (PIP-70).
+"""Describe subscriptions: a line in a list, all details, the history, and the backlog in messages (PIP-70).
 
-Indexes count what brokers counted: a batch in a transaction, a chunk and a marker are one each.
+Indexes count as brokers count: a batch in a transaction, a chunk and a marker are one message each.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Indexes = tuple[int, int]
 
 
 class MessageCounter:
-    """Counts messages between entries; what the ends of runs say is kept, since subscriptions share them."""
+    """Counts messages between entries. Indexes are cached, because subscriptions share the ends of runs."""
 
     def __init__(self, source: EntrySource) -> None:
         self._source = source
         self._known: dict[tuple[int, int], Indexes | None] = {}
 
     def backlog(self, subscription: Subscription) -> int | None:
-        """Return how many messages a subscription has left; None where that is not known.
+        """Count the messages in a subscription's backlog; None if unknown.
 
-        Of partly acknowledged batches, as far as a broker keeps them, only the rest counts.
+        Of partly acknowledged batches, only the unacknowledged messages count, as far as brokers keep that.
         """
         left = subscription.backlog
         if left is None or left.open_ledger is not None:
@@ -57,8 +57,8 @@ class MessageCounter:
         return None if first is None or last is None else last[1] - first[0] + 1
 
     def _acked_in_batches(self, subscription: Subscription, runs: Sequence[Run]) -> Iterator[int | None]:
-        """Yield how many messages are acknowledged of each batch that is left in part."""
-        state = subscription.found.state
+        """Yield the number of acknowledged messages of each partly acknowledged batch."""
+        state = subscription.cursor_state.state
         if subscription.recovery.believed != "ledger" or not isinstance(state, PositionInfo):
             return
         for batch in state.batchedEntryDeletionIndexInfo:
@@ -71,7 +71,7 @@ class MessageCounter:
             yield None if indexes is None else max(0, indexes[1] - indexes[0] + 1 - unacked)
 
     def _indexes(self, ledger_id: int, entry_id: int) -> Indexes | None:
-        """Return the indexes of an entry's first and last message; None where it says none."""
+        """The indexes of an entry's first and last message; None if it has no index."""
         place = ledger_id, entry_id
         if place not in self._known:
             reading = read_one(self._source, ledger_id, entry_id)
@@ -81,7 +81,7 @@ class MessageCounter:
 
 
 class SubscriptionLine(TypedDict):
-    """A subscription in a list, as a broker that loads the topic would have it; null is what is not known."""
+    """A subscription in a list, as a broker that loads the topic would have it; null means unknown."""
 
     topic: str
     scalable_topic: NotRequired[str]
@@ -110,14 +110,14 @@ class CursorRecord(CursorMeaning):
 
 
 class LastState(PositionMeaning):
-    """The last entry of a cursor's ledger; `position` is that of the entry."""
+    """The last entry of a cursor's ledger. `position` is the position of the entry."""
 
     position: str
     form: AckForm
 
 
 class CursorLedger(TypedDict):
-    """What BookKeeper knows of a cursor's ledger."""
+    """BookKeeper's metadata of a cursor's ledger."""
 
     ledger_id: int
     metadata: Metadata
@@ -126,7 +126,7 @@ class CursorLedger(TypedDict):
 
 
 class InLedger(TypedDict, total=False):
-    """What lies in the cursor's ledger, where it has one."""
+    """The contents of the cursor's ledger, if there is one."""
 
     ledger_state: LastState
     cursor_ledger: CursorLedger
@@ -134,7 +134,7 @@ class InLedger(TypedDict, total=False):
 
 
 class SubscriptionDetail(SubscriptionLine, InLedger):
-    """Everything about a subscription: the line, its record beside its ledger's last entry, its limits."""
+    """All details of a subscription: the line, its record, the last entry of its ledger, its limits."""
 
     record: CursorRecord
     pending_acks: list[PendingAckDocument]
@@ -158,23 +158,23 @@ class SubscriptionState(TypedDict):
 
 
 def line_of(subscription: Subscription, messages: MessageCounter | None) -> SubscriptionLine:
-    """Return what is shown of a subscription in a list; null is what is not known."""
-    left, found = subscription.backlog, subscription.found
+    """Describe a subscription in a list; null means unknown."""
+    left, cursor_state = subscription.backlog, subscription.cursor_state
     exact = left is not None and left.open_ledger is None
-    position = subscription.recovery.mark_delete
+    position, state = subscription.recovery.mark_delete, cursor_state.state
     return {
         **subscription.topic.names,
         "cursor": subscription.name,
         "position": None if position is None else "{}:{}".format(*position),
         "state": subscription.recovery.believed,
-        "state_ledger": found.ledger_id,
-        "state_entry": found.entry_id,
+        "state_ledger": cursor_state.ledger_id,
+        "state_entry": cursor_state.entry_id,
         "backlog": left.entries if left is not None and exact else None,
         "backlog_at_least": None if left is None else left.entries,
         "backlog_messages": None if messages is None else messages.backlog(subscription),
         "acked_ranges": None if left is None else len(left.acked),
         "acked_entries": None if left is None else left.acked_entries,
-        "partial_batches": None if found.state is None else len(found.state.batchedEntryDeletionIndexInfo),
+        "partial_batches": None if state is None else len(state.batchedEntryDeletionIndexInfo),
         "last_active": subscription.record.lastActive or None,
         "why": subscription.recovery.why,
     }
@@ -183,9 +183,9 @@ def line_of(subscription: Subscription, messages: MessageCounter | None) -> Subs
 def detail_of(
     subscription: Subscription, messages: MessageCounter | None, limits: Limits, pending: PendingAcks
 ) -> SubscriptionDetail:
-    """Return everything: the line, the record beside the last entry of the cursor's ledger, the limits.
+    """Describe all details of a subscription: the line, its record, the last entry of its ledger, the limits.
 
-    `pending` is what it has acknowledged in transactions that have not ended.
+    `pending` are its acknowledgments in transactions that have not ended.
     """
     stored = subscription.stored
     envelope = open_envelope(stored.value)
@@ -196,7 +196,7 @@ def detail_of(
             "version": stored.version,
             "size": len(stored.value),
             "codec": None if envelope is None else envelope.codec,
-            **cursor_meaning(subscription.found.record),
+            **cursor_meaning(subscription.cursor_state.record),
         },
         **_in_ledger(subscription),
         "pending_acks": [ack.document() for ack in pending.acks],
@@ -208,30 +208,32 @@ def detail_of(
 
 
 def _in_ledger(subscription: Subscription) -> InLedger:
-    found, document = subscription.found, InLedger()
-    if isinstance(found.state, PositionInfo):
+    cursor_state, document = subscription.cursor_state, InLedger()
+    if isinstance(cursor_state.state, PositionInfo):
         document["ledger_state"] = {
-            "position": f"{found.ledger_id}:{found.entry_id}",
-            "form": ack_form(found.state),
-            **position_meaning(found.state),
+            "position": f"{cursor_state.ledger_id}:{cursor_state.entry_id}",
+            "form": ack_form(cursor_state.state),
+            **position_meaning(cursor_state.state),
         }
     if subscription.ledger is not None:
-        known = subscription.ledger.bookkeeper
+        bookkeeper = subscription.ledger.bookkeeper
         document["cursor_ledger"] = {
             "ledger_id": subscription.ledger.ledger_id,
             "metadata": subscription.ledger.metadata,
-            "state": None if known is None else known.state,
-            "last_entry": None if known is None else known.last_entry,
+            "state": None if bookkeeper is None else bookkeeper.state,
+            "last_entry": None if bookkeeper is None else bookkeeper.last_entry,
         }
-    if found.record.batchedEntryDeletionIndexInfo and subscription.recovery.believed == "record":
-        document["note"] = "no release reads partly acknowledged batches from a record: they come again whole"
+    if cursor_state.record.batchedEntryDeletionIndexInfo and subscription.recovery.believed == "record":
+        why = "no release reads partly acknowledged batches from a record"
+        document["note"] = f"{why}, so they are redelivered completely"
     return document
 
 
 def history_of(subscription: Subscription, source: EntrySource) -> Iterator[SubscriptionState | DecodeError]:
-    """Yield what each entry of the cursor's ledger says, the oldest first, and what says nothing.
+    """Yield the states in the cursor's ledger, the oldest first, or the error for each unreadable entry.
 
-    There is none where the state is in the record: the ledger was deleted when it went there.
+    There are none if the state is in the record, because brokers delete the ledger when they move the state
+    there.
     """
     if subscription.ledger is None:
         return

@@ -1,6 +1,6 @@
-"""Subscriptions: the record, the cursor's ledger, what a broker makes of both, and the limits of persistence.
+"""Read subscriptions: the record, the cursor's ledger, how a broker recovers them, and persistence limits.
 
-Acknowledgements beyond those limits are kept in the broker's memory only.
+Acknowledgments beyond those limits are only in the broker's memory.
 
 Source: apache/pulsar ServiceConfiguration (managedLedgerMax…ToPersist…), ManagedCursorImpl
 (buildIndividualDeletedMessageRanges, buildBatchEntryDeletionIndexInfoList, shouldPersistUnackRangesToLedger).
@@ -33,27 +33,27 @@ from pulsar_meta.stores.base import Store, Versioned
 
 @dataclass(frozen=True)
 class Subscription:
-    """One subscription of a topic: its record, the state that was found, and what a broker makes of it.
+    """A subscription of a topic: its record, its state, and how a broker recovers it.
 
-    `topic` has its ledgers with what BookKeeper and the entries say of their ends. `ledger` is the cursor's
-    own as BookKeeper knows it, None where the state is in the record.
+    The ledgers of `topic` have their ends, from BookKeeper's metadata and the entries. `ledger` is the
+    cursor's ledger; None if the state is in the record.
     """
 
     topic: Topic
     name: str
     stored: Versioned
-    found: CursorState
+    cursor_state: CursorState
     ledger: Ledger | None
     recovery: Recovery
 
     @property
     def record(self) -> ManagedCursorInfo:
-        """The record as it is in the store."""
-        return self.found.record
+        """The record in the store."""
+        return self.cursor_state.record
 
     @cached_property
     def backlog(self) -> Backlog | None:
-        """What is left after the broker loaded the topic; None where the state is not known."""
+        """The backlog after a broker has loaded the topic; None if the state is unknown."""
         position, acks = self.recovery.mark_delete, self.recovery.acks
         if position is None or acks is None:
             return None
@@ -62,7 +62,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionReader:
-    """Reads the subscriptions of topics; `source` is None where no entries were given."""
+    """Reads the subscriptions of topics. `source` is None if no entries were given."""
 
     store: Store
     source: EntrySource | None
@@ -71,20 +71,20 @@ class SubscriptionReader:
 
     @classmethod
     def of(cls, store: Store, source: EntrySource | None, report: Report) -> SubscriptionReader:
-        """Return a reader of this store; broken records go to `report`."""
+        """Make a reader of this store. Corrupt records go to `report`."""
         return cls(store, source, report, has_metadata(store))
 
     def topic(self, topic: Topic) -> Topic:
-        """Return a topic whose ledgers have their ends, as far as they are known."""
-        known = self.store if self.knows_ledgers else None
-        ledgers = with_bookkeeper(known, topic.ledgers, self.report)
+        """Add the ends of a topic's ledgers, as far as they are known."""
+        with_metadata = self.store if self.knows_ledgers else None
+        ledgers = with_bookkeeper(with_metadata, topic.ledgers, self.report)
         if self.source is not None:
             source = self.source
             ledgers = (with_end(ledger, source) for ledger in ledgers)
         return replace(topic, ledgers=tuple(ledgers))
 
     def all(self, topic: Topic) -> Iterator[Subscription]:
-        """Yield the subscriptions of a topic in the store's order; broken ones are reported."""
+        """Yield the subscriptions of a topic in the store's order. Corrupt ones go to `report`."""
         with_ends = self.topic(topic)
         for record in self.store.scan(topic.path):
             place = managed_place(record.path, record.value)
@@ -96,7 +96,7 @@ class SubscriptionReader:
                 self.report(error)
 
     def one(self, topic: Topic, name: str) -> Subscription:
-        """Return one subscription of a topic; NotFoundError, DecodeError where its record is broken."""
+        """Read one subscription of a topic. Raises NotFoundError, DecodeError."""
         path = TopicName.parse(topic.name).cursor_path(name)
         try:
             record = self.store.read(path)
@@ -109,38 +109,38 @@ class SubscriptionReader:
             info = decode_cursor(record.value)
         except DecodeError as error:
             raise error.within(record.path) from error
-        known = self.store if self.knows_ledgers else None
-        found = recovered(info, known, self.source, topic.ledgers)
-        return Subscription(topic, name, record, found.state, found.ledger, found.recovery)
+        with_metadata = self.store if self.knows_ledgers else None
+        cursor = recovered(info, with_metadata, self.source, topic.ledgers)
+        return Subscription(topic, name, record, cursor.state, cursor.ledger, cursor.recovery)
 
 
 RANGES: Final = "managedLedgerMaxUnackedRangesToPersist"
 RANGES_IN_RECORD: Final = "managedLedgerMaxUnackedRangesToPersistInMetadataStore"
-# Older releases know the setting by this name, and where it is positive it counts.
+# The name of the setting in older releases, which has precedence if it is positive.
 RANGES_IN_ZOOKEEPER: Final = "managedLedgerMaxUnackedRangesToPersistInZooKeeper"
 BATCHES: Final = "managedLedgerMaxBatchDeletedIndexToPersist"
-# Of the broker.conf of 2.8 to 4.2.
+# The defaults in the broker.conf of releases 2.8 to 4.2.
 DEFAULTS: Final = {RANGES: 10_000, RANGES_IN_RECORD: 1000, BATCHES: 10_000}
 BEYOND: Final = {
-    RANGES: "what is acknowledged beyond is consumed again after a restart",
-    RANGES_IN_RECORD: "with more the state stays in the cursor's ledger when the topic is closed",
-    BATCHES: "batches beyond are consumed again whole after a restart",
+    RANGES: "messages acknowledged beyond it are redelivered after a restart",
+    RANGES_IN_RECORD: "with more, the state stays in the cursor's ledger when the topic is closed",
+    BATCHES: "batches beyond it are redelivered completely after a restart",
 }
 
 
-# `from` is no name of Python's. Its origin: `default`, or the path of a broker.conf.
+# Functional syntax, because `from` is a keyword. It is `default`, or the path of a broker.conf.
 UsedLimit = TypedDict("UsedLimit", {"setting": str, "limit": int, "from": str, "used": int, "beyond": str})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits by their settings, and where each comes from: `default`, or a file's path."""
+    """The limits by setting, each with its origin: `default`, or the path of a file."""
 
     values: dict[str, tuple[int, str]]
 
     @classmethod
     def of(cls, conf: Path | None) -> Limits:
-        """Return those of a broker.conf, defaults for what it does not say; DecodeError for no number."""
+        """Read the limits from a broker.conf, with defaults. Raises DecodeError if one is not a number."""
         values = {name: (value, "default") for name, value in DEFAULTS.items()}
         if conf is not None:
             settings = read_settings(conf)
@@ -153,16 +153,16 @@ class Limits:
         return cls(values)
 
     def of_subscription(self, subscription: Subscription) -> list[UsedLimit]:
-        """Return how much of each limit is used; nothing where the state is not known."""
-        state = subscription.found.state
+        """The usage of each limit; empty if the state is unknown."""
+        state = subscription.cursor_state.state
         return [] if state is None else self.used_by(state)
 
     def used_by(self, state: PositionInfo | ManagedCursorInfo) -> list[UsedLimit]:
-        """Return how much of each limit the state of a cursor uses."""
+        """The usage of each limit by the state of a cursor."""
         acks = acks_of(state)
         by_bits = isinstance(state, PositionInfo) and not len(state.individualDeletedMessages)
         used = {
-            # Of bit sets the bits are counted, not the ranges.
+            # In bit sets, brokers count the bits instead of the ranges.
             RANGES: acks.entry_count if by_bits else acks.range_count,
             RANGES_IN_RECORD: acks.range_count,
             BATCHES: len(state.batchedEntryDeletionIndexInfo),

@@ -1,9 +1,9 @@
-"""What takes the place on disks: topics and what belongs to them, subscriptions that hold data, entry logs.
+"""Find out what uses disk space: topics, subscriptions, or entry logs.
 
-Bytes are those of records on the disks that were given; each bookie's copy counts.
+Bytes are those of records on the given disks. The copies on each bookie are counted separately.
 
-Source: apache/pulsar ManagedLedgerImpl.internalTrimLedgers; apache/bookkeeper GarbageCollectorThread
-(ledgers without metadata are deleted from the index, logs with little that is live are compacted).
+Source: apache/pulsar ManagedLedgerImpl.internalTrimLedgers; apache/bookkeeper GarbageCollectorThread (ledgers
+without metadata are deleted from the index, logs with few live bytes are compacted).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
-from pulsar_meta.jobs.disk.contents import entry_logs
-from pulsar_meta.jobs.disk.held import by_bookie, held_ledgers
-from pulsar_meta.jobs.disk.whois import holds
+from pulsar_meta.jobs.disk.contents import by_bookie, entry_logs, stored_ledgers
+from pulsar_meta.jobs.disk.whois import retains
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of, has_metadata
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import Gaps, Owner, Unseen, first_owner, owner_in_custom, owners_of
@@ -27,10 +26,10 @@ from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Report, Topic, topics_in
 from pulsar_meta.stores.base import Store, Versioned
 
-# Ledgers whose metadata is read in one go.
+# The number of ledgers whose metadata is read at once.
 AT_ONCE = 500
 ORPHAN = "orphan"
-# Nobody was seen to name it, and not every record and pointer could be seen.
+# No reference was found, but not every record and pointer could be read.
 UNDECIDED = "undecided"
 DELETED = "deleted"
 
@@ -44,7 +43,7 @@ class Sum:
     size: int = 0
 
     def add(self, other: Sum) -> None:
-        """Add another sum, which is of ledgers that were not counted."""
+        """Add another sum."""
         self.ledgers += other.ledgers
         self.entries += other.entries
         self.size += other.size
@@ -52,9 +51,10 @@ class Sum:
 
 @dataclass(slots=True)
 class Usage:
-    """What the disks hold: by ledger, and of each log what its index points at (by ledger).
+    """The disk usage by ledger, and the bytes in each entry log that its index refers to, by ledger.
 
-    `unsized` counts entries that the index says lie where no record is: their bytes are in no sum.
+    `unsized` counts entries for which the index refers to a place without a record; their bytes are in no
+    sum.
     """
 
     ledgers: dict[int, Sum] = field(default_factory=dict)
@@ -65,30 +65,30 @@ class Usage:
     def total(self) -> Sum:
         """The sum of all ledgers."""
         total = Sum()
-        for one in self.ledgers.values():
-            total.add(one)
+        for ledger in self.ledgers.values():
+            total.add(ledger)
         return total
 
 
 def usage_of(source: EntrySource, report: Report) -> Usage:
-    """Return what lies on the disks of a source; files that cannot be read are reported."""
+    """Measure the disks of a source. Unreadable files go to `report`."""
     usage = Usage()
     for _, disks in by_bookie(source):
-        for held in held_ledgers(disks, report):
-            found = usage.ledgers.setdefault(held.ledger_id, Sum(1))
-            found.entries += held.entries
-            found.size += held.size
-            usage.unsized += held.unsized
-            for path, (_, size) in held.files.items():
-                usage.live.setdefault(path, {})[held.ledger_id] = size
+        for stored in stored_ledgers(disks, report):
+            total = usage.ledgers.setdefault(stored.ledger_id, Sum(1))
+            total.entries += stored.entries
+            total.size += stored.size
+            usage.unsized += stored.unsized
+            for path, (_, size) in stored.files.items():
+                usage.live.setdefault(path, {})[stored.ledger_id] = size
     return usage
 
 
 @dataclass(slots=True)
 class Ownership:
-    """Whose the ledgers on disks are; `gone` are those that BookKeeper does not know.
+    """The owners of the ledgers on disks. `gone` are the ledgers for which BookKeeper has no metadata.
 
-    `created_for` has what the custom metadata of those says that nobody names.
+    `created_for` has the owners in the custom metadata of ledgers that no record refers to.
     """
 
     owner: dict[int, Owner] = field(default_factory=dict)
@@ -98,19 +98,18 @@ class Ownership:
     gaps: Gaps | None = None
 
     def role(self, ledger_id: int) -> str:
-        """Return as what a ledger is on the disk."""
+        """The role of a ledger: `deleted`, `orphan`, `undecided`, or the role of its owner."""
         if ledger_id in self.gone:
             return DELETED
-        found = self.owner.get(ledger_id)
-        if found is not None:
-            return found.role
+        if ledger_id in self.owner:
+            return self.owner[ledger_id].role
         hidden = self.gaps is not None and self.gaps.may_hide(self.created_for.get(ledger_id))
         return UNDECIDED if hidden else ORPHAN
 
     def name(self, ledger_id: int) -> str | None:
-        """Return the topic or schema that a ledger belongs to, or was made for."""
-        found = self.owner.get(ledger_id) or self.created_for.get(ledger_id)
-        return None if found is None else found.name
+        """The topic or schema that a ledger belongs to, or was created for."""
+        owner = self.owner.get(ledger_id) or self.created_for.get(ledger_id)
+        return None if owner is None else owner.name
 
 
 def ownership(
@@ -121,47 +120,48 @@ def ownership(
     unseen: Unseen,
     others: OtherClusters | None = None,
 ) -> Ownership:
-    """Return whose the ledgers on the disks are, in one pass over the store.
+    """Find the owners of the ledgers on the disks, in one pass over the store.
 
-    A ledger that only another cluster names is its topic's, with the cluster after the name.
+    If only another cluster refers to a ledger, the name of its topic is followed by the cluster.
     """
     gaps = Gaps(report, unseen)
-    found = Ownership(knows_ledgers=has_metadata(store), gaps=gaps)
-    named = owners_of(usage.ledgers, store, source, gaps.broken, gaps.unseen)
-    elsewhere = {} if others is None else others.owners(one for one, some in named.items() if not some)
+    owned = Ownership(knows_ledgers=has_metadata(store), gaps=gaps)
+    owners = owners_of(usage.ledgers, store, source, gaps.broken, gaps.unseen)
+    unowned = (ledger_id for ledger_id, references in owners.items() if not references)
+    elsewhere = {} if others is None else others.owners(unowned)
     for ledger_id, (first, *_) in elsewhere.items():
-        named[ledger_id] = [first.owner._replace(name=f"{first.owner.name} of {first.cluster}")]
-    found.owner = {ledger_id: some[0] for ledger_id, some in named.items() if some}
-    waiting = iter(usage.ledgers if found.knows_ledgers else ())
-    while some := list(islice(waiting, AT_ONCE)):
-        for ledger_id, record in zip(some, store.read_many(list(map(ledger_path, some))), strict=True):
-            _look_up(found, ledger_id, named[ledger_id], record, report)
-    return found
+        owners[ledger_id] = [first.owner._replace(name=f"{first.owner.name} of {first.cluster}")]
+    owned.owner = {ledger_id: references[0] for ledger_id, references in owners.items() if references}
+    waiting = iter(usage.ledgers if owned.knows_ledgers else ())
+    while group := list(islice(waiting, AT_ONCE)):
+        for ledger_id, record in zip(group, store.read_many(list(map(ledger_path, group))), strict=True):
+            _add_metadata(owned, ledger_id, owners[ledger_id], record, report)
+    return owned
 
 
-def _look_up(
-    found: Ownership, ledger_id: int, named: Sequence[Owner], record: Versioned | None, report: Report
+def _add_metadata(
+    owned: Ownership, ledger_id: int, owners: Sequence[Owner], record: Versioned | None, report: Report
 ) -> None:
-    """Note what BookKeeper's record of a ledger says, where not one alone names it."""
+    """Use BookKeeper's metadata to choose the owner of a ledger, unless there is exactly one reference."""
     if record is None:
-        found.gone.add(ledger_id)
+        owned.gone.add(ledger_id)
         return
-    if len(named) == 1:
+    if len(owners) == 1:
         return
     try:
-        meant = owner_in_custom(ledger_id, bookkeeper_ledger_of(ledger_id, record).custom)
+        created_for = owner_in_custom(ledger_id, bookkeeper_ledger_of(ledger_id, record).custom)
     except DecodeError as error:
         report(error)
         return
-    owner = first_owner(named, meant)
+    owner = first_owner(owners, created_for)
     if owner is not None:
-        found.owner[ledger_id] = owner
-    elif meant is not None:
-        found.created_for[ledger_id] = meant
+        owned.owner[ledger_id] = owner
+    elif created_for is not None:
+        owned.created_for[ledger_id] = created_for
 
 
 class TopicUsage(TypedDict):
-    """Bytes of a topic or schema on disks, by what they are; `name` is null of what nobody names."""
+    """The disk usage of a topic or schema, by role. `name` is null if there is no owner."""
 
     name: str | None
     role: str
@@ -171,7 +171,10 @@ class TopicUsage(TypedDict):
 
 
 class SubscriptionUsage(TypedDict):
-    """What a subscription holds; `cursor` is null for what none does, sizes where the state is not known."""
+    """The bytes that a subscription retains; `alone` are bytes that only this subscription retains.
+
+    `cursor` is null for bytes that no subscription retains. Sizes are null if the cursor's state is unknown.
+    """
 
     topic: str
     cursor: str | None
@@ -181,7 +184,7 @@ class SubscriptionUsage(TypedDict):
 
 
 class LogUsage(TypedDict):
-    """How much of an entry log is live; `deleted` and `orphan` are null without a store."""
+    """The live and dead bytes of an entry log. `deleted` and `orphan` are null without a store."""
 
     log: str
     bookie: str | None
@@ -196,13 +199,13 @@ class LogUsage(TypedDict):
 
 
 def by_topic(usage: Usage, owned: Ownership) -> list[TopicUsage]:
-    """Return the bytes of each topic and schema by what they are, the most first."""
+    """Sum the bytes of each topic and schema by role, the largest first."""
     sums: dict[tuple[str, str | None], Sum] = {}
-    for ledger_id, held in usage.ledgers.items():
-        sums.setdefault((owned.role(ledger_id), owned.name(ledger_id)), Sum()).add(held)
+    for ledger_id, ledger in usage.ledgers.items():
+        sums.setdefault((owned.role(ledger_id), owned.name(ledger_id)), Sum()).add(ledger)
     rows: list[TopicUsage] = [
-        {"name": name, "role": role, "ledgers": one.ledgers, "entries": one.entries, "size": one.size}
-        for (role, name), one in sums.items()
+        {"name": name, "role": role, "ledgers": total.ledgers, "entries": total.entries, "size": total.size}
+        for (role, name), total in sums.items()
     ]
     return sorted(rows, key=lambda row: (-row["size"], str(row["name"]), row["role"]))
 
@@ -210,16 +213,16 @@ def by_topic(usage: Usage, owned: Ownership) -> list[TopicUsage]:
 def by_subscription(
     store: Store, source: EntrySource, usage: Usage, report: Report
 ) -> Iterator[SubscriptionUsage]:
-    """Yield what each subscription holds of its topic, and what nothing but it holds; topic by topic.
+    """Yield the bytes that each subscription retains, topic by topic.
 
-    Ledgers that no subscription holds come with none. A topic's last ledger is never deleted, so it counts
-    as held by the topic itself.
+    Bytes that no subscription retains have a row without a subscription. The topic itself retains its last
+    ledger, because that is never deleted.
     """
     reader = SubscriptionReader.of(store, source, report)
     for topic in topics_in(store, Scope(), report):
-        # What a shadow topic reads is its source's to keep.
-        mine = topic.ledgers if topic.shadow is None else ()
-        if any(ledger.ledger_id in usage.ledgers for ledger in mine):
+        # The ledgers of a shadow topic are retained by its source.
+        ledgers = topic.ledgers if topic.shadow is None else ()
+        if any(ledger.ledger_id in usage.ledgers for ledger in ledgers):
             subscriptions = list(reader.all(topic))
             with_ends = subscriptions[0].topic if subscriptions else topic
             yield from _of_topic(with_ends, subscriptions, usage.ledgers)
@@ -228,45 +231,46 @@ def by_subscription(
 def _of_topic(
     topic: Topic, subscriptions: list[Subscription], sizes: Mapping[int, Sum]
 ) -> Iterator[SubscriptionUsage]:
-    held: dict[str, Sum] = {one.name: Sum() for one in subscriptions}
-    alone: dict[str, Sum] = {one.name: Sum() for one in subscriptions}
-    nobody = Sum()
-    unknown = [one.name for one in subscriptions if one.recovery.mark_delete is None]
+    retained: dict[str, Sum] = {subscription.name: Sum() for subscription in subscriptions}
+    alone: dict[str, Sum] = {subscription.name: Sum() for subscription in subscriptions}
+    free = Sum()
+    all_known = all(subscription.recovery.mark_delete is not None for subscription in subscriptions)
     for ledger in topic.ledgers:
         size = sizes.get(ledger.ledger_id)
         if size is None:
             continue
-        holding = [one.name for one in subscriptions if holds(one, ledger)]
+        holding = [subscription.name for subscription in subscriptions if retains(subscription, ledger)]
         for name in holding:
-            held[name].add(size)
-        if len(holding) == 1 and not unknown and ledger is not topic.ledgers[-1]:
+            retained[name].add(size)
+        if len(holding) == 1 and all_known and ledger is not topic.ledgers[-1]:
             alone[holding[0]].add(size)
         if not holding:
-            nobody.add(size)
-    for one in subscriptions:
-        seen = one.recovery.mark_delete is not None
-        mine, only = held[one.name], alone[one.name]
-        yield _row(topic.name, one.name, mine if seen else None, only.size if seen and not unknown else None)
-    if nobody.ledgers:
-        yield _row(topic.name, None, nobody, None)
+            free.add(size)
+    for subscription in subscriptions:
+        name, known = subscription.name, subscription.recovery.mark_delete is not None
+        yield _row(
+            topic.name, name, retained[name] if known else None, alone[name].size if all_known else None
+        )
+    if free.ledgers:
+        yield _row(topic.name, None, free, None)
 
 
-def _row(topic: str, cursor: str | None, held: Sum | None, alone: int | None) -> SubscriptionUsage:
+def _row(topic: str, cursor: str | None, total: Sum | None, alone: int | None) -> SubscriptionUsage:
     return {
         "topic": topic,
         "cursor": cursor,
-        "ledgers": None if held is None else held.ledgers,
-        "size": None if held is None else held.size,
+        "ledgers": None if total is None else total.ledgers,
+        "size": None if total is None else total.size,
         "alone": alone,
     }
 
 
 def by_log(source: EntrySource, usage: Usage, owned: Ownership | None, report: Report) -> Iterator[LogUsage]:
-    """Yield for each entry log how much of it is live, and what bookies would free.
+    """Yield the live bytes of each entry log, and the bytes that bookies can free.
 
-    `dead` is what the index does not point at any more: compaction frees it. `deleted` is what the index
-    points at of ledgers that BookKeeper does not know (the bookie's next garbage collection makes it dead);
-    `orphan` what nobody names. Both are null without a store.
+    `dead` are bytes that the index no longer refers to; compaction frees them. `deleted` are indexed bytes of
+    ledgers without metadata; the bookie's next garbage collection makes them dead. `orphan` are bytes of
+    ledgers that no record refers to. The last two are null without a store.
     """
     for log in entry_logs(source, report):
         live = usage.live.get(log.path, {})
@@ -292,5 +296,5 @@ def _sum_of(live: Mapping[int, int], owned: Ownership | None, role: str) -> int 
 
 
 def total_of(rows: Iterable[Mapping[str, Any]], name: str) -> int:
-    """Return the sum of a column, null counting nothing."""
+    """Sum a column; null counts as 0."""
     return sum(row[name] or 0 for row in rows)

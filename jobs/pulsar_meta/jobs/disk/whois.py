@@ -1,4 +1,4 @@
-"""Whose ledgers are, what is known of them, why they are still kept: all in one pass over a store.
+"""Find the owners of ledgers, facts about them, and why they are still kept, in one pass over a store.
 
 Source: apache/pulsar ManagedLedgerImpl.internalTrimLedgers (which ledgers a topic keeps).
 """
@@ -14,7 +14,7 @@ from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
-from pulsar_meta.jobs.disk.held import Held, held_of, times_of
+from pulsar_meta.jobs.disk.contents import StoredLedger, stored_ledger, times_of
 from pulsar_meta.jobs.entries.entry_reading import data_entry, find_frame
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters, OtherOwner
@@ -25,26 +25,26 @@ from pulsar_meta.jobs.topics.topic import Ledger, Metadata, Report, read_topic, 
 from pulsar_meta.stores.base import Store
 
 POLICIES = "/admin/policies"
-# So many subscriptions that hold a ledger are named.
+# At most this many subscriptions that retain a ledger are named.
 NAMED = 5
 UNNAMED = "no record"
-IN_MEMORY = "readers that are not durable, which live in brokers' memory"
+IN_MEMORY = "non-durable readers, which exist only in brokers' memory"
 
 
 class ShadowOf(TypedDict, total=False):
-    """Of the record of a shadow topic, whose list it is a snapshot of."""
+    """For the record of a shadow topic, the topic whose list it copies."""
 
     shadow_of: str | None
 
 
 class OfScalable(TypedDict, total=False):
-    """Of what is a segment's, its scalable topic."""
+    """For a segment, its scalable topic."""
 
     scalable_topic: str
 
 
 class OwnerDocument(TypedDict):
-    """A record that names a ledger; `path` is null if only the ledger's metadata says so.
+    """A record that refers to a ledger. `path` is null if only the ledger's custom metadata names the owner.
 
     `cluster` is the root or the store of another cluster that shares the BookKeeper.
     """
@@ -59,7 +59,7 @@ class OwnerDocument(TypedDict):
 
 
 class LedgerOwnership(TypedDict):
-    """Whose a ledger is, what is known of it, why it is still kept; null is what is not known."""
+    """The owner of a ledger, facts about it, and why it is still kept; null means unknown."""
 
     ledger_id: int
     role: Role | None
@@ -92,10 +92,10 @@ def whois(
     unseen: Unseen,
     others: OtherClusters | None = None,
 ) -> Iterator[LedgerOwnership]:
-    """Yield what is known of each ledger, in the order in which they are named.
+    """Describe each ledger, in the order of `wanted`.
 
-    `report` gets broken records, and ledgers of which nobody knows anything. `others` are clusters that share
-    the BookKeeper.
+    `report` gets corrupt records, and an error for each ledger that was not found. `others` are clusters that
+    share the BookKeeper.
     """
     elsewhere = {} if others is None else others.owners(wanted)
     named: dict[int, list[Owner]] = {}
@@ -106,23 +106,21 @@ def whois(
     ledgers = with_bookkeeper(known, [Ledger(ledger_id) for ledger_id in wanted], report)
     topics = _Topics(store, source, report)
     for ledger in ledgers:
-        held = None if source is None else held_of(source, ledger.ledger_id, report)
-        document = _document(ledger, named.get(ledger.ledger_id, []), held, source, topics, gaps)
+        stored = None if source is None else stored_ledger(source, ledger.ledger_id, report)
+        document = _document(ledger, named.get(ledger.ledger_id, []), stored, source, topics, gaps)
         document = _with_other_clusters(document, elsewhere.get(ledger.ledger_id, []))
-        if (
-            not document["named_by"]
-            and ledger.metadata in ("unread", "absent")
-            and not (held and held.entries)
-        ):
-            report(NotFoundError(f"no ledger {ledger.ledger_id}: nobody names it, and it is nowhere"))
+        has_entries = stored is not None and stored.entries > 0
+        if document["named_by"] or ledger.metadata not in ("unread", "absent") or has_entries:
+            yield document
             continue
-        yield document
+        why = "no record refers to it, and neither BookKeeper nor a disk has it"
+        report(NotFoundError(f"ledger {ledger.ledger_id} not found: {why}"))
 
 
 def _document(
     ledger: Ledger,
     owners: Sequence[Owner],
-    held: Held | None,
+    stored: StoredLedger | None,
     source: EntrySource | None,
     topics: _Topics,
     gaps: Gaps,
@@ -131,15 +129,16 @@ def _document(
     created_for = None if known is None else owner_in_custom(ledger.ledger_id, known.custom)
     owner = first_owner(owners, created_for)
     listed = topics.ledger(owner)
-    content, first_time, last_time = _told(source, ledger, held)
-    members = {one: None for part in (known.segments if known else ()) for one in part.members}
+    content, first_time, last_time = _content_and_times(source, ledger, stored)
+    segments = () if known is None else known.segments
+    members = dict.fromkeys(member for segment in segments for member in segment.members)
     return {
         "ledger_id": ledger.ledger_id,
         "role": None if owner is None else owner.role,
         "name": None if owner is None else owner.name,
         **topics.scalable(owner),
         "cursor": None if owner is None else owner.cursor,
-        "named_by": [{**_owner(one), **topics.shadow_of(one)} for one in owners],
+        "named_by": [{**_owner(reference), **topics.shadow_of(reference)} for reference in owners],
         "created_for": None if created_for is None else _owner(created_for),
         "metadata": ledger.metadata,
         "state": None if known is None else known.state,
@@ -148,9 +147,9 @@ def _document(
         "created": None if known is None else known.created,
         "closed": None if listed is None else listed.closed_at,
         "bookies": list(members),
-        "entries_here": None if held is None else held.entries,
-        "size_here": None if held is None else held.size,
-        "files": sorted(held.files) if held is not None and held.entries else [],
+        "entries_here": None if stored is None else stored.entries,
+        "size_here": None if stored is None else stored.size,
+        "files": sorted(stored.files) if stored is not None and stored.entries else [],
         "content": content,
         "first_time": first_time,
         "last_time": last_time,
@@ -159,19 +158,19 @@ def _document(
 
 
 def _with_other_clusters(document: LedgerOwnership, others: Sequence[OtherOwner]) -> LedgerOwnership:
-    """Return what is known of a ledger, with the records of other clusters that name it."""
+    """Add the records of other clusters that refer to a ledger."""
     if not others:
         return document
-    named: list[OwnerDocument] = [{**_owner(one.owner), "cluster": one.cluster} for one in others]
-    reasons = [f"another cluster names it as {one.owner.role}: {one}" for one in others]
-    mine = document["named_by"]
-    kept = [reason for reason in document["kept_by"] if mine or not reason.startswith(UNNAMED)]
-    found: LedgerOwnership = {**document, "named_by": [*mine, *named], "kept_by": [*kept, *reasons]}
+    named: list[OwnerDocument] = [{**_owner(other.owner), "cluster": other.cluster} for other in others]
+    reasons = [f"another cluster refers to it as {other.owner.role}: {other}" for other in others]
+    own = document["named_by"]
+    kept = [reason for reason in document["kept_by"] if own or not reason.startswith(UNNAMED)]
+    extended: LedgerOwnership = {**document, "named_by": [*own, *named], "kept_by": [*kept, *reasons]}
     if document["role"] is None:
         first = others[0]
-        found["role"], found["cursor"] = first.owner.role, first.owner.cursor
-        found["name"] = f"{first.owner.name} of {first.cluster}"
-    return found
+        extended["role"], extended["cursor"] = first.owner.role, first.owner.cursor
+        extended["name"] = f"{first.owner.name} of {first.cluster}"
+    return extended
 
 
 def _owner(owner: Owner) -> OwnerDocument:
@@ -184,33 +183,33 @@ def _owner(owner: Owner) -> OwnerDocument:
     }
 
 
-def _told(
-    source: EntrySource | None, ledger: Ledger, held: Held | None
+def _content_and_times(
+    source: EntrySource | None, ledger: Ledger, stored: StoredLedger | None
 ) -> tuple[str | None, int | None, int | None]:
-    """Return what the entries of a ledger say they are, and the times of the first and the last one."""
-    if source is None or held is None or not held.entries:
+    """Describe the contents of a ledger; also the times of its first and last entry in ms."""
+    if source is None or stored is None or not stored.entries:
         return None, None, None
-    return content_of(source, ledger, held), *times_of(source, held)
+    return content_of(source, ledger, stored), *times_of(source, stored)
 
 
-def content_of(source: EntrySource, ledger: Ledger, held: Held) -> str | None:
-    """Return what the first entry that is held of a ledger says it is."""
-    if held.first_entry is None:
+def content_of(source: EntrySource, ledger: Ledger, stored: StoredLedger) -> str | None:
+    """Describe the contents of a ledger by its first entry in the source."""
+    if stored.first_entry is None:
         return None
     try:
-        entry = data_entry(source.read(ledger.ledger_id, held.first_entry), ledger.format)
+        entry = data_entry(source.read(ledger.ledger_id, stored.first_entry), ledger.format)
     except (DecodeError, NotFoundError) as error:
-        return f"its first entry cannot be read: {error.message}"
+        return f"its first entry can't be read: {error.message}"
     frame, compacted_from, reason = find_frame(entry.data, ledger.format)
     if frame is None:
         return reason
-    what = "messages" if compacted_from is None else "compacted messages"
-    return f"{what}, the first from producer {frame.metadata.producer_name}"
+    kind = "messages" if compacted_from is None else "compacted messages"
+    return f"{kind}, the first from producer {frame.metadata.producer_name}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A topic's ledgers by id and its subscriptions; `shadow` where its ledgers are another topic's."""
+class _TopicFacts:
+    """A topic's ledgers by id and its subscriptions; `shadow` if its ledgers belong to another topic."""
 
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     subscriptions: list[Subscription] = field(default_factory=list)
@@ -218,131 +217,137 @@ class _Known:
 
 
 class _Topics:
-    """Topics and their subscriptions, each read once and only if a ledger is its."""
+    """Topics and their subscriptions, each read once and only if it owns a wanted ledger."""
 
     def __init__(self, store: Store | None, source: EntrySource | None, report: Report) -> None:
         self._store, self._report = store, report
         self._reader = None if store is None else SubscriptionReader.of(store, source, report)
         self._scalable = None if store is None else ScalableTopics(store)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _TopicFacts] = {}
 
-    def of(self, name: str) -> _Known:
-        """Return what is known of a topic; nothing of one whose record is broken."""
+    def of(self, name: str) -> _TopicFacts:
+        """Read a topic. The result is empty if its record is missing or corrupt."""
         if name not in self._known:
             self._known[name] = self._read(name)
         return self._known[name]
 
     def ledger(self, owner: Owner | None) -> Ledger | None:
-        """Return a ledger as the topic that owns it lists it, with its end where somebody knows it."""
+        """A ledger in the list of its topic, with its end if that is known."""
         if owner is None or owner.role != "data":
             return None
         return self.of(owner.name).ledgers.get(owner.ledger_id)
 
     def shadow_of(self, owner: Owner) -> ShadowOf:
-        """Return `{"shadow_of"}` for the record of a shadow topic: a snapshot of its source's list."""
+        """`{"shadow_of"}` for the record of a shadow topic, which copies its source's list."""
         shadow = self.of(owner.name).shadow if owner.role == "data" else None
         return {} if shadow is None else {"shadow_of": shadow.source}
 
     def scalable(self, owner: Owner | None) -> OfScalable:
-        """Return `{"scalable_topic"}` of what is a segment's, nothing for other ledgers."""
+        """`{"scalable_topic"}` for a ledger of a segment, empty for other ledgers."""
         if owner is None or owner.role == "schema" or self._scalable is None:
             return {}
         topic = TopicName.parse(owner.name)
-        found = self._scalable.of([topic])[topic]
-        return {} if found is None else {"scalable_topic": found}
+        scalable = self._scalable.of([topic])[topic]
+        return {} if scalable is None else {"scalable_topic": scalable}
 
     def is_offloaded(self, owners: Iterable[Owner]) -> bool:
-        """Return whether a ledger is one that BookKeeper does not know any more since it was offloaded."""
-        offloads = (mine.offload for mine in map(self.ledger, owners) if mine is not None)
-        return any(one is not None and one.complete and one.bookkeeper_deleted for one in offloads)
+        """True if BookKeeper has no metadata of a ledger because it was offloaded."""
+        offloads = (ledger.offload for ledger in map(self.ledger, owners) if ledger is not None)
+        return any(offload and offload.complete and offload.bookkeeper_deleted for offload in offloads)
 
     def retention(self, name: str) -> str:
-        """Say how long the policies of a topic's namespace keep what everybody has consumed."""
+        """Describe how long the policies of a topic's namespace retain consumed messages."""
         assert self._store is not None
         path = f"{POLICIES}/{TopicName.parse(name).namespace_name}"
         try:
             policies = read_json_object(self._store.read(path).value)
         except (NotFoundError, DecodeError):
-            return "the namespace's retention is not known"
-        found = policies.get("retention_policies")
-        if not isinstance(found, dict):
+            return "the namespace's retention is unknown"
+        retention = policies.get("retention_policies")
+        if not isinstance(retention, dict):
             return (
-                "the namespace sets no retention, so the brokers' default counts, which is not visible here"
+                "the namespace sets no retention, so the brokers' default applies, which is not visible here"
             )
-        minutes, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
+        minutes, size = retention.get("retentionTimeInMinutes"), retention.get("retentionSizeInMB")
         return f"the namespace's retention is {minutes} minutes, {size} MB"
 
-    def _read(self, name: str) -> _Known:
+    def _read(self, name: str) -> _TopicFacts:
         if self._store is None or self._reader is None:
-            return _Known()
+            return _TopicFacts()
         try:
             topic = self._reader.topic(read_topic(self._store, TopicName.parse(name)))
         except (NotFoundError, DecodeError) as error:
             self._report(error)
-            return _Known()
+            return _TopicFacts()
         ledgers = {ledger.ledger_id: ledger for ledger in topic.ledgers}
-        return _Known(ledgers, list(self._reader.all(topic)), topic.shadow)
+        return _TopicFacts(ledgers, list(self._reader.all(topic)), topic.shadow)
 
 
 def _reasons(
     ledger: Ledger, owners: Sequence[Owner], created_for: Owner | None, topics: _Topics, gaps: Gaps
 ) -> Iterator[str]:
-    """Yield why a ledger is still kept."""
+    """Yield the reasons why a ledger is still kept."""
     for owner in owners:
         if owner.role == "data":
             yield from _reasons_of_data(owner, topics)
         elif not owner.certain:
-            yield f"a record that may be older than the truth points at it: {owner.path}"
+            yield f"a record that may be outdated points to it: {owner.path}"
         else:
             yield _POINTERS[owner.role].format(name=owner.name, cursor=owner.cursor)
     if not owners and ledger.metadata == "known":
-        meant = "" if created_for is None else f" (created as {created_for.role} of {created_for.name})"
+        purpose = "" if created_for is None else f" (created as {created_for.role} of {created_for.name})"
         if gaps.may_hide(created_for):
-            yield f"{UNNAMED} that could be read names it{meant}: whether any does is not known"
+            yield f"{UNNAMED} that could be read refers to it{purpose}, but an unreadable one may"
         else:
-            yield f"{UNNAMED} names it{meant}: nobody deletes it"
+            yield f"{UNNAMED} refers to it{purpose}, so it is never deleted"
     if ledger.metadata == "absent" and not topics.is_offloaded(owners):
-        yield "BookKeeper has no metadata of it: bookies delete its entries at their next garbage collection"
+        yield "BookKeeper has no metadata of it, so the bookies' next garbage collection deletes its entries"
 
 
 _POINTERS = {
-    "cursor": "it has the state of the subscription {cursor} of {name}",
-    "compacted": "it has the compacted messages of {name}",
-    "delayed-index-bucket": "it has an index of the delayed messages of the subscription {cursor} of {name}",
-    "schema": "it has a version of the schema of {name}",
+    "cursor": "it contains the state of the subscription {cursor} of {name}",
+    "compacted": "it contains the compacted messages of {name}",
+    "delayed-index-bucket": "it contains an index of delayed messages of the subscription {cursor} of {name}",
+    "schema": "it contains a version of the schema of {name}",
 }
 
 
 def _reasons_of_data(owner: Owner, topics: _Topics) -> Iterator[str]:
-    known = topics.of(owner.name)
-    ledgers, subscriptions = known.ledgers, known.subscriptions
-    mine = ledgers.get(owner.ledger_id)
-    if mine is None or known.shadow is not None:
-        # What a shadow topic reads is its source's to keep.
+    facts = topics.of(owner.name)
+    ledger = facts.ledgers.get(owner.ledger_id)
+    if ledger is None or facts.shadow is not None:
+        # The ledgers of a shadow topic are retained by its source.
         return
-    if mine.ledger_id == max(ledgers):
+    is_last = ledger.ledger_id == max(facts.ledgers)
+    if is_last:
         yield f"it is the last ledger of {owner.name}"
-    if mine.offload is not None and mine.offload.complete:
-        where = (
-            "bookies' copy deleted" if mine.offload.bookkeeper_deleted else "bookies' copy not yet deleted"
-        )
-        yield f"offloaded to {mine.offload.driver or 'tiered storage'}, {where}"
-    holding = [one for one in subscriptions if holds(one, mine)]
-    unknown = [one.name for one in subscriptions if one.recovery.mark_delete is None]
-    yield from (_holder(one, mine) for one in holding[:NAMED])
+    if ledger.offload is not None and ledger.offload.complete:
+        deleted = "deleted" if ledger.offload.bookkeeper_deleted else "not yet deleted"
+        yield f"offloaded to {ledger.offload.driver or 'tiered storage'}, bookies' copy {deleted}"
+    yield from _reasons_of_subscriptions(ledger, facts.subscriptions)
+    consumed = all(
+        subscription.recovery.mark_delete is not None and not retains(subscription, ledger)
+        for subscription in facts.subscriptions
+    )
+    if consumed and not is_last:
+        why = "every subscription has consumed it" if facts.subscriptions else "the topic has no subscription"
+        yield f"{why}; {topics.retention(owner.name)}, topic policies are in __change_events"
+        yield f"not visible here: {IN_MEMORY}"
+
+
+def _reasons_of_subscriptions(ledger: Ledger, subscriptions: Sequence[Subscription]) -> Iterator[str]:
+    holding = [subscription for subscription in subscriptions if retains(subscription, ledger)]
+    unknown = [item.name for item in subscriptions if item.recovery.mark_delete is None]
+    yield from (_holder(subscription, ledger) for subscription in holding[:NAMED])
     if len(holding) > NAMED:
         more = len(holding) - NAMED
         yield f"{more} other subscription{' has' if more == 1 else 's have'} not consumed it"
     if unknown:
-        yield f"not known of {', '.join(unknown[:NAMED])}: their state lies in ledgers that are not given"
-    if not holding and not unknown and mine.ledger_id != max(ledgers):
-        everybody = "every subscription has consumed it" if subscriptions else "the topic has no subscription"
-        yield f"{everybody}; {topics.retention(owner.name)}, topic policies lie in __change_events"
-        yield f"not visible here: {IN_MEMORY}"
+        yield f"unknown for {', '.join(unknown[:NAMED])}, whose state is in ledgers that were not given"
 
 
-def holds(subscription: Subscription, ledger: Ledger) -> bool:
-    """Return whether a subscription has something left in a ledger, or may have: its end is not known."""
+def retains(subscription: Subscription, ledger: Ledger) -> bool:
+    """True if a subscription has unacknowledged entries in a ledger, or may have because its end is open."""
     position = subscription.recovery.mark_delete
     if position is None or position.ledger_id > ledger.ledger_id:
         return False
@@ -352,15 +357,8 @@ def holds(subscription: Subscription, ledger: Ledger) -> bool:
 
 
 def _holder(subscription: Subscription, ledger: Ledger) -> str:
-    left = subscription.backlog
-    runs: Iterable[int] = (
-        ()
-        if left is None
-        else (run.last - run.first + 1 for run in left.runs if run.ledger_id == ledger.ledger_id)
-    )
-    count = sum(runs)
+    runs = () if subscription.backlog is None else subscription.backlog.runs
+    count = sum(run.last - run.first + 1 for run in runs if run.ledger_id == ledger.ledger_id)
     position = "{}:{}".format(*subscription.recovery.mark_delete or ())
     more = "or more " if ledger.entries is None else ""
-    return (
-        f"the subscription {subscription.name} stands at {position} and has {count} {more}of its entries left"
-    )
+    return f"the subscription {subscription.name} is at {position}, with {count} {more}of its entries left"

@@ -21,7 +21,7 @@ from pulsar_meta.jobs.index.properties import message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, skip
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.readings import State, read_one
-from pulsar_meta.jobs.topics.once import Dedup
+from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned

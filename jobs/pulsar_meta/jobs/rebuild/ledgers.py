@@ -27,7 +27,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 )
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_client import Segment
-from pulsar_meta.jobs.disk.held import by_bookie
+from pulsar_meta.jobs.disk.contents import by_bookie
 from pulsar_meta.jobs.rebuild.striping import (
     Quorum,
     Striping,

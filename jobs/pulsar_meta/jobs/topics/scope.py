@@ -18,8 +18,8 @@ from pulsar_meta.codecs.names import (
     encode_name,
     split_managed_ledger_path,
 )
+from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
-from pulsar_meta.jobs.topics.once import Dedup
 from pulsar_meta.jobs.topics.segments import GLOB, read_scalable, scalable_topics
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 

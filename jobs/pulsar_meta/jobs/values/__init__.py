@@ -1,1 +1,1 @@
-"""Values of the store: where they come from, where they lie, how big they are."""
+"""Values of a store: their inputs, paths and sizes, comparisons, and snapshots."""

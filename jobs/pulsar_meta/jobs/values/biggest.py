@@ -1,4 +1,4 @@
-"""Which values of a store are big, what they hold, and how sizes are spread."""
+"""Find the biggest values of a store, and the distribution of sizes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pulsar_meta.codecs.metadata.envelope import is_enveloped, read_header
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.stores.base import Versioned
 
-# Upper bounds in bytes; a request over the last but one is over ZooKeeper's default limit (jute.maxbuffer).
+# Upper bounds in bytes. 1 MiB is ZooKeeper's default limit for requests (jute.maxbuffer).
 CLASSES: Final = (0, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
-# What of a value's meaning explains why it is big.
+# The parts of a value's meaning that explain its size.
 _EXPLAINS: Final = {
     "ManagedLedgerInfo": ("ledger_count", "entries"),
     "ManagedCursorInfo": ("acked_ranges", "acked_entries"),
@@ -26,7 +26,7 @@ _EXPLAINS: Final = {
 
 
 class SumDocument(TypedDict):
-    """How many values, their stored bytes, and the bytes they unpack to."""
+    """The number of values, their stored bytes, and their bytes after decompression."""
 
     count: int
     size: int
@@ -34,19 +34,19 @@ class SumDocument(TypedDict):
 
 
 class SizeClass(SumDocument):
-    """Values of at most so many bytes; null: of more than the largest class."""
+    """Values of at most this many bytes; null stands for more than the largest class."""
 
     at_most: int | None
 
 
 class NamespaceSum(SumDocument):
-    """The values of a namespace; of what belongs to none the first part of their paths."""
+    """The values of a namespace. Other values are summed by the first part of their paths."""
 
     namespace: str
 
 
 class BigValue(TypedDict):
-    """One of the biggest values, with counts of what it holds."""
+    """One of the biggest values, and counts of its contents."""
 
     path: str
     name: NotRequired[str]
@@ -60,7 +60,7 @@ class BigValue(TypedDict):
 
 
 class TopDocument(TypedDict):
-    """The answer of `top`."""
+    """The result of `top`."""
 
     total: SumDocument
     biggest: list[BigValue]
@@ -70,7 +70,7 @@ class TopDocument(TypedDict):
 
 @dataclass(slots=True)
 class Sum:
-    """How many values, their stored bytes, and the bytes they unpack to."""
+    """The number of values, their stored bytes, and their bytes after decompression."""
 
     count: int = 0
     size: int = 0
@@ -83,13 +83,13 @@ class Sum:
         self.raw_size += raw_size
 
     def document(self) -> SumDocument:
-        """Return the sums by name."""
+        """Convert the sums to JSON."""
         return {"count": self.count, "size": self.size, "raw_size": self.raw_size}
 
 
 @dataclass(slots=True)
 class Sizes:
-    """The biggest values seen and the sums of all, by class of size and by namespace."""
+    """The biggest values so far, and the sums of all values by size and by namespace."""
 
     limit: int
     by_raw: bool = False
@@ -98,34 +98,34 @@ class Sizes:
     namespaces: dict[str, Sum] = field(default_factory=dict)
     _heap: list[tuple[int, str, Versioned]] = field(default_factory=list)
 
-    def add(self, held: Versioned) -> None:
-        """Count one value; memory grows with `limit` only."""
-        size, raw_size = len(held.value), raw_size_of(held)
+    def add(self, value: Versioned) -> None:
+        """Count one value. Only `limit` values are kept in memory."""
+        size, raw_size = len(value.value), raw_size_of(value)
         bound = bisect_left(CLASSES, size)
         bucket = CLASSES[bound] if bound < len(CLASSES) else None
         for sums in (
             self.total,
             self.classes.setdefault(bucket, Sum()),
-            self.namespaces.setdefault(namespace_of(held), Sum()),
+            self.namespaces.setdefault(namespace_of(value), Sum()),
         ):
             sums.add(size, raw_size)
-        entry = (raw_size if self.by_raw else size, held.path, held)
+        entry = (raw_size if self.by_raw else size, value.path, value)
         if len(self._heap) < self.limit:
             heapq.heappush(self._heap, entry)
         elif self.limit and entry[:2] > self._heap[0][:2]:
             heapq.heapreplace(self._heap, entry)
 
     def biggest(self) -> list[Versioned]:
-        """Return the biggest values, the biggest first."""
-        return [held for _, _, held in sorted(self._heap, key=lambda entry: (-entry[0], entry[1]))]
+        """List the biggest values, the biggest first."""
+        return [value for _, _, value in sorted(self._heap, key=lambda entry: (-entry[0], entry[1]))]
 
     def document(self, source: str) -> TopDocument:
-        """Return everything as `top` answers it."""
+        """Convert everything to the JSON of `top`."""
         ordered = sorted(self.classes.items(), key=lambda item: (item[0] is None, item[0] or 0))
         fullest = sorted(self.namespaces.items(), key=lambda item: (-item[1].size, item[0]))
         return {
             "total": self.total.document(),
-            "biggest": [describe(held, source) for held in self.biggest()],
+            "biggest": [describe(value, source) for value in self.biggest()],
             "histogram": [{"at_most": bound, **sums.document()} for bound, sums in ordered],
             "namespaces": [{"namespace": name, **sums.document()} for name, sums in fullest],
         }
@@ -138,50 +138,50 @@ def measure(
     by_raw: bool = False,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Sizes:
-    """Return the sizes of `values`, of which the `limit` biggest are kept; `advance` is called for each."""
+    """Measure `values` and keep the `limit` biggest ones. `advance` is called for each value."""
     sizes = Sizes(limit, by_raw)
-    for held in values:
+    for value in values:
         advance(1)
-        sizes.add(held)
+        sizes.add(value)
     return sizes
 
 
-def raw_size_of(held: Versioned) -> int:
-    """Return the bytes that a value unpacks to according to its envelope, else its own."""
-    if is_enveloped(held.value) and kind_of_path(held.path) in ENVELOPED:
+def raw_size_of(value: Versioned) -> int:
+    """The size of a value after decompression, from its envelope, or else its own size."""
+    if is_enveloped(value.value) and kind_of_path(value.path) in ENVELOPED:
         try:
-            return read_header(held.value).raw_size
+            return read_header(value.value).raw_size
         except DecodeError:
             pass
-    return len(held.value)
+    return len(value.value)
 
 
-def namespace_of(held: Versioned) -> str:
-    """Return `tenant/namespace` for what belongs to a topic, else the first part of the path."""
-    location = managed_place(held.path, held.value)
-    return location[0].namespace_name if location else "/" + held.path.split("/")[1]
+def namespace_of(value: Versioned) -> str:
+    """The namespace of a value that belongs to a topic, otherwise the first part of the path."""
+    location = managed_place(value.path, value.value)
+    return location[0].namespace_name if location else "/" + value.path.split("/")[1]
 
 
-def describe(held: Versioned, source: str) -> BigValue:
-    """Return what is shown of one of the biggest values."""
-    decoded = decode_document(held.value, source=source, path=held.path)
+def describe(value: Versioned, source: str) -> BigValue:
+    """Describe one of the biggest values."""
+    decoded = decode_document(value.value, source=source, path=value.path)
     document = decoded.document
     envelope = document.get("envelope")
-    found: BigValue = {
-        "path": held.path,
-        "version": held.version,
+    described: BigValue = {
+        "path": value.path,
+        "version": value.version,
         "kind": document["kind"],
         "codec": envelope["codec"] if envelope else None,
-        "size": len(held.value),
-        "raw_size": raw_size_of(held),
+        "size": len(value.value),
+        "raw_size": raw_size_of(value),
         "holds": dict(_holds(document)),
     }
-    location = managed_place(held.path, held.value)
+    location = managed_place(value.path, value.value)
     if location:
-        found["name"] = " ".join(str(part) for part in location if part is not None)
+        described["name"] = " ".join(str(part) for part in location if part is not None)
     if decoded.error is not None:
-        found["error"] = decoded.error.message
-    return found
+        described["error"] = decoded.error.message
+    return described
 
 
 def _holds(document: Document) -> Iterator[tuple[str, int]]:

@@ -13,13 +13,13 @@ from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.snapshot_lines import Sums, SumsDocument
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.spill import DiskMap
 from pulsar_meta.jobs.values.meanings import Difference, HistoryStep, Meanings, Report
 from pulsar_meta.jobs.values.places import why_left_out
-from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import Change, Store, Versioned, is_immutable
 from pulsar_meta.stores.snapshot import check_sums
 
-# So many fields that differ are named, the rest is counted.
+# At most this many different fields are listed; the others are counted.
 NAMED: Final = 12
 _ABSENT: Final = object()
 
@@ -27,20 +27,21 @@ _ABSENT: Final = object()
 def history(
     store: Store, path: str, options: DecodeOptions, source: EntrySource | None, report: Report
 ) -> Iterator[HistoryStep]:
-    """Yield a document for each change of the value at `path`, the oldest first.
+    """Yield each change of the value at `path`, the oldest first.
 
-    `change` is `known` (there before the history begins), `created`, `changed` or `removed`; `differences`
-    has field, before and after; `means` as `Meanings`. With a `source` what a cursor's ledger says comes
-    behind the change that put it in charge, as `step` with `ledger_id` and `entry_id`.
+    `change` is `known` (the value existed before the history begins), `created`, `changed` or `removed`.
+    `differences` has the field, its old and its new value, and `means` is explained in `Meanings`. With a
+    `source`, the entries of a cursor's ledger follow the change that made it the state ledger, as `step` with
+    `ledger_id` and `entry_id`.
 
-    Raises NotFoundError where the store knows of no value there, UsageError where it keeps no history.
+    Raises NotFoundError if the history has no value at `path`, UsageError if the store keeps no history.
     """
     before: Document | None = None
-    found = False
+    existed = False
     meanings = Meanings(store, path)
     for change in store.history(path):
-        found = True
-        after = _decoded(change, options)
+        existed = True
+        after = None if change.value is None else _decoded_value(change.value, options)
         means = meanings.of(None if change.value is None else change.value.value)
         described = _described(path, change, before, after)
         if means is not None:
@@ -49,15 +50,12 @@ def history(
         if source is not None:
             yield from meanings.steps(source, report)
         before = after
-    if not found:
-        raise NotFoundError(f"nothing was ever at {path}, as far back as this goes", source=store.url)
+    if not existed:
+        raise NotFoundError(f"there was no value at {path} in the recorded history", source=store.url)
 
 
-def _decoded(change: Change, options: DecodeOptions) -> Document | None:
-    held = change.value
-    if held is None:
-        return None
-    return decode_document(held.value, source=held.path, path=held.path, options=options).document
+def _decoded_value(value: Versioned, options: DecodeOptions) -> Document:
+    return decode_document(value.value, source=value.path, path=value.path, options=options).document
 
 
 def _described(path: str, change: Change, before: Document | None, after: Document | None) -> HistoryStep:
@@ -85,14 +83,14 @@ def _kind(change: Change, before: Document | None) -> Literal["known", "removed"
 
 
 def differences(before: Document, after: Document) -> list[Difference]:
-    """Return the fields in which two decoded values differ, with what they were and are.
+    """List the fields in which two decoded values differ, with their old and new contents.
 
-    Compared is what the values say (`value`) and their envelopes, not what is computed from them.
+    The decoded values and their envelopes are compared, but not fields that are computed from them.
     """
-    found: list[Difference] = []
+    fields: list[Difference] = []
     for part in ("kind", "envelope", "value"):
-        found += _differing(part, before.get(part, _ABSENT), after.get(part, _ABSENT))
-    return found
+        fields += _differing(part, before.get(part, _ABSENT), after.get(part, _ABSENT))
+    return fields
 
 
 def _differing(field: str, before: Any, after: Any) -> Iterator[Difference]:
@@ -107,9 +105,9 @@ def _differing(field: str, before: Any, after: Any) -> Iterator[Difference]:
 
 def _differing_items(field: str, before: list[Any], after: list[Any]) -> Iterator[Difference]:
     for at in range(max(len(before), len(after))):
-        one = before[at] if at < len(before) else _ABSENT
-        two = after[at] if at < len(after) else _ABSENT
-        yield from _differing(f"{field}[{at}]", one, two)
+        old = before[at] if at < len(before) else _ABSENT
+        new = after[at] if at < len(after) else _ABSENT
+        yield from _differing(f"{field}[{at}]", old, new)
 
 
 def _shown(value: Any) -> Any:
@@ -119,9 +117,9 @@ def _shown(value: Any) -> Any:
 class Terms(NamedTuple):
     """What counts as a difference, and how values are shown.
 
-    `bytes`: other bytes with the same meaning do. `versions`: other versions do. `ephemeral`: values that
-    live as long as a session are compared. `parents`: so are empty values, as some stores make above others.
-    `brokers`: and what is no part of a copy, since sessions, brokers and bookies make it by themselves.
+    `bytes`: different bytes with the same meaning count. `versions`: different versions count. `ephemeral`:
+    values that belong to a session are compared. `parents`: empty values are compared, which some stores
+    create as parents. `brokers`: values that brokers, bookies and sessions create themselves are compared.
     """
 
     bytes: bool = False
@@ -131,14 +129,14 @@ class Terms(NamedTuple):
     brokers: bool = True
     options: DecodeOptions = DecodeOptions()
 
-    def compares(self, held: Versioned) -> bool:
-        """Return whether a value is looked at at all."""
-        wanted = (self.ephemeral or not held.ephemeral) and (self.parents or bool(held.value))
-        return wanted and (self.brokers or why_left_out(held) is None)
+    def compares(self, value: Versioned) -> bool:
+        """True if a value is compared."""
+        wanted = (self.ephemeral or not value.ephemeral) and (self.parents or bool(value.value))
+        return wanted and (self.brokers or why_left_out(value) is None)
 
 
 class Side(TypedDict):
-    """What one of two stores has at a path; `size` is in bytes."""
+    """The value of one of the stores at a path. `size` is in bytes."""
 
     version: int
     size: int
@@ -157,7 +155,7 @@ class StoreDifference(TypedDict):
 
 
 class BothSums(TypedDict):
-    """The sums of both stores over everything that they have."""
+    """The sums of both stores over all their values."""
 
     left: SumsDocument
     right: SumsDocument
@@ -165,7 +163,7 @@ class BothSums(TypedDict):
 
 @dataclass(slots=True)
 class Compared:
-    """Counts of paths by what came out, and the sums of both stores over everything that they have."""
+    """The number of paths per result, and the sums of both stores over all their values."""
 
     equal: int = 0
     same_meaning: int = 0
@@ -176,29 +174,28 @@ class Compared:
     sums: tuple[Sums, Sums] = field(default_factory=lambda: (Sums(), Sums()))
 
     def both_sums(self) -> BothSums:
-        """Return the sums of both sides as they are printed."""
+        """Convert the sums of both sides to JSON."""
         left, right = self.sums
         return {"left": left.document(), "right": right.document()}
 
     @property
     def differ(self) -> bool:
-        """Whether anything that was compared is not alike."""
+        """True if there is any difference."""
         return bool(self.different or self.only_left or self.only_right)
 
 
 def compare(left: Store, right: Store, terms: Terms, compared: Compared) -> Iterator[StoreDifference]:
-    """Yield a document for each path where the stores differ, counting all in `compared`.
+    """Yield the paths where two stores differ, and count all paths in `compared`.
 
-    A live store is asked again before a difference is reported. What the left one has is kept on disk
-    meanwhile (TMPDIR). DecodeError where a snapshot's values are not those that its foot sums up.
+    Before a difference is reported, live stores are read again. The left store's values are kept on disk
+    (TMPDIR) meanwhile. Raises DecodeError if the values of a snapshot don't match the sums in its footer.
     """
-    with Remembered() as held:
-        held.add(_scanned(left, terms, compared, 0))
+    with DiskMap() as left_values:
+        left_values.add(_scanned(left, terms, compared, 0))
         for value in _scanned(right, terms, compared, 1):
-            other = held.take(value.path)
-            yield from _judged(left, right, other, value, terms, compared)
-        for value in held:
-            yield from _judged(left, right, value, None, terms, compared)
+            yield from _compared(left, right, left_values.pop(value.path), value, terms, compared)
+        for value in left_values:
+            yield from _compared(left, right, value, None, terms, compared)
 
 
 def _scanned(store: Store, terms: Terms, compared: Compared, side: int) -> Iterator[Versioned]:
@@ -212,80 +209,73 @@ def _scanned(store: Store, terms: Terms, compared: Compared, side: int) -> Itera
     check_sums(store, sums)
 
 
-def _judged(
+def _compared(
     left: Store,
     right: Store,
-    one: Versioned | None,
-    two: Versioned | None,
+    old: Versioned | None,
+    new: Versioned | None,
     terms: Terms,
     compared: Compared,
 ) -> Iterator[StoreDifference]:
-    """Count a path, and yield its document where the sides differ, also when they are read once more."""
-    found = _difference(one, two, terms, compared)
-    if found is not None:
-        path = found["path"]
-        found = _difference(_now(left, path, one, terms), _now(right, path, two, terms), terms, compared)
-    if found is not None:
-        count = {"only-left": "only_left", "only-right": "only_right"}.get(found["change"], "different")
+    """Count a path, and yield its difference if it persists when live stores are read again."""
+    difference = _difference(old, new, terms, compared)
+    if difference is not None:
+        path = difference["path"]
+        old, new = _now(left, path, old, terms), _now(right, path, new, terms)
+        difference = _difference(old, new, terms, compared)
+    if difference is not None:
+        count = {"only-left": "only_left", "only-right": "only_right"}.get(difference["change"], "different")
         setattr(compared, count, getattr(compared, count) + 1)
-        yield found
+        yield difference
 
 
-def _now(store: Store, path: str, held: Versioned | None, terms: Terms) -> Versioned | None:
-    """Return what a live store has there now; of a copy, what it had."""
+def _now(store: Store, path: str, before: Versioned | None, terms: Terms) -> Versioned | None:
+    """Read a value of a live store again. A copy does not change."""
     if is_immutable(store):
-        return held
+        return before
     try:
-        found = store.read(path)
+        value = store.read(path)
     except NotFoundError:
         return None
-    return found if terms.compares(found) else None
+    return value if terms.compares(value) else None
 
 
 def _difference(
-    one: Versioned | None, two: Versioned | None, terms: Terms, compared: Compared
+    left: Versioned | None, right: Versioned | None, terms: Terms, compared: Compared
 ) -> StoreDifference | None:
-    """Return the document of a path; None, counted, where both sides are alike."""
-    if one is None or two is None:
-        return _document(one, two, []) if one or two else None
-    versions = terms.versions and one.version != two.version
-    if one.value == two.value and not versions:
+    """Compare the values at a path; equal values are counted and give None."""
+    if left is None or right is None:
+        return _document(left, right, []) if left or right else None
+    versions = terms.versions and left.version != right.version
+    if left.value == right.value and not versions:
         compared.equal += 1
         return None
-    found = (
-        []
-        if one.value == two.value
-        else differences(*(_decoded_difference(each, terms) for each in (one, two)))
-    )
+    fields = list[Difference]()
+    if left.value != right.value:
+        fields = differences(*(_decoded_value(value, terms.options) for value in (left, right)))
     if versions:
-        found.append({"field": "version", "before": one.version, "after": two.version})
-    if not found and not terms.bytes:
+        fields.append({"field": "version", "before": left.version, "after": right.version})
+    if not fields and not terms.bytes:
         compared.same_meaning += 1
         return None
-    return _document(one, two, found)
+    return _document(left, right, fields)
 
 
-def _decoded_difference(held: Versioned, terms: Terms) -> Document:
-    return decode_document(held.value, source=held.path, path=held.path, options=terms.options).document
-
-
-def _document(one: Versioned | None, two: Versioned | None, found: list[Difference]) -> StoreDifference:
-    path = (one or two or _NOTHING).path
+def _document(left: Versioned | None, right: Versioned | None, fields: list[Difference]) -> StoreDifference:
+    value = left or right
+    assert value is not None
     document: StoreDifference = {
-        "path": path,
-        "change": "different" if one and two else "only-left" if one else "only-right",
-        "differences": found,
+        "path": value.path,
+        "change": "different" if left and right else "only-left" if left else "only-right",
+        "differences": fields,
     }
-    place = managed_place(path, (one or two or _NOTHING).value)
+    place = managed_place(value.path, value.value)
     if place is not None:
         document["topic"] = str(place[0])
         if place[1] is not None:
             document["cursor"] = place[1]
-    if one is not None:
-        document["left"] = {"version": one.version, "size": len(one.value)}
-    if two is not None:
-        document["right"] = {"version": two.version, "size": len(two.value)}
+    if left is not None:
+        document["left"] = {"version": left.version, "size": len(left.value)}
+    if right is not None:
+        document["right"] = {"version": right.version, "size": len(right.value)}
     return document
-
-
-_NOTHING: Final = Versioned("", b"", 0)

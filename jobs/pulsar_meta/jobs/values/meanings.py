@@ -1,4 +1,4 @@
-"""What a change of a topic's or a cursor's record comes to for who consumes the topic."""
+"""Explain what a change of a topic's or cursor's record means for the topic's consumers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Move(TypedDict):
 
 
 class Means(TypedDict):
-    """What a change means: of a cursor how far it moved, of a topic which ledgers came and went."""
+    """The meaning of a change: how far a cursor moved, or which ledgers a topic gained and lost."""
 
     text: str
     mark_delete: NotRequired[Move]
@@ -45,7 +45,7 @@ class Means(TypedDict):
 
 
 class Difference(TypedDict):
-    """A field in which two values differ; null where it is not there."""
+    """A field in which two values differ; null if it does not exist."""
 
     field: str
     before: Any
@@ -53,7 +53,7 @@ class Difference(TypedDict):
 
 
 class HistoryStep(TypedDict):
-    """What a value became, or (`step`) what the ledger of a cursor says from then on."""
+    """A change of a value, or (`step`) a later entry of the cursor's ledger."""
 
     path: str
     transaction: NotRequired[int | str]
@@ -69,16 +69,17 @@ class HistoryStep(TypedDict):
 
 
 class Meanings:
-    """The record at one path, value by value, the oldest first.
+    """Explains the successive values of the record at one path, the oldest first.
 
-    Of a cursor `{"text", "mark_delete"?: {"before", "after"}, "again"? or "acknowledged"?, "exact"?,
-    "state_ledger"?}`: so many entries come again, or were acknowledged, between the two positions; `exact` is
-    false where the topic does not list every ledger between them with its end, so that there may be more. The
-    ledgers are those that the topic has now. Of a topic `{"text", "new_ledgers", "gone_ledgers"}`.
+    For a cursor: `{"text", "mark_delete"?: {"before", "after"}, "again"? or "acknowledged"?, "exact"?,
+    "state_ledger"?}`. The number of entries between the two positions is `acknowledged`, or `again` if they
+    are redelivered. `exact` is False if there may be more entries, because the topic does not list every
+    ledger between them with its end. The topic's current ledgers are used. For a topic: `{"text",
+    "new_ledgers", "gone_ledgers"}`.
     """
 
     def __init__(self, store: Store, path: str) -> None:
-        """`path` may be any: of other values nothing is known."""
+        """`path` may be any path. Only values of topics and cursors are explained."""
         place = split_managed_ledger_path(path)
         self._path = path
         self._topic: TopicName | None = None if place is None else place[0]
@@ -91,17 +92,17 @@ class Meanings:
         self._state_ledger: int | None = None
 
     def of(self, value: bytes | None) -> Means | None:
-        """Return what the next value of the record means, None where there is nothing to be said of it."""
+        """Explain the next value of the record; None if there is nothing to explain."""
         if value is None or self._topic is None:
             return None
         try:
             return self._of_ledgers(value) if self._cursor is None else self._of_cursor(value)
         except DecodeError:
-            # What it is was shown with the value itself.
+            # The value itself was already shown, with the error.
             return None
 
     def steps(self, source: EntrySource, report: Report) -> Iterator[HistoryStep]:
-        """Yield what the ledger says that has the cursor's state from now on; what is broken is reported."""
+        """Yield the entries of the cursor's current state ledger. Corrupt entries go to `report`."""
         if self._state_ledger is None:
             return
         for entry_id, state in states_of(source, self._state_ledger):
@@ -119,17 +120,14 @@ class Meanings:
             }
 
     def _of_ledgers(self, value: bytes) -> Means | None:
-        before, now = (
-            self._ledger_ids,
-            [one.ledgerId for one in ledgers_by_id(decode_managed_ledger(value))],
-        )
-        self._ledger_ids = now
+        before = self._ledger_ids
+        now = self._ledger_ids = [info.ledgerId for info in ledgers_by_id(decode_managed_ledger(value))]
         if before is None or before == now:
             return None
         new, gone = sorted(set(now) - set(before)), sorted(set(before) - set(now))
         parts = [
-            f"{'ledgers' if len(ids) > 1 else 'ledger'} {_listed(ids)} {what}"
-            for ids, what in ((new, "new"), (gone, "gone"))
+            f"{'ledgers' if len(ids) > 1 else 'ledger'} {', '.join(map(str, ids))} {change}"
+            for ids, change in ((new, "new"), (gone, "gone"))
             if ids
         ]
         return {"text": ", ".join(parts), "new_ledgers": new, "gone_ledgers": gone}
@@ -137,29 +135,29 @@ class Meanings:
     def _of_cursor(self, value: bytes) -> Means | None:
         info = decode_cursor(value)
         self._state_ledger = None if info.cursorsLedgerId == STATE_IN_RECORD else info.cursorsLedgerId
-        found: Means | None = None
+        means: Means | None = None
         if info.HasField("markDeleteLedgerId"):
-            found = self._moved(Position(info.markDeleteLedgerId, info.markDeleteEntryId), acks_of(info))
+            means = self._moved(Position(info.markDeleteLedgerId, info.markDeleteEntryId), acks_of(info))
         if self._state_ledger is not None:
-            found, text = found or {"text": ""}, f"the state goes on in ledger {self._state_ledger}"
-            found["text"] = "; ".join(filter(None, (found["text"], text)))
-            found["state_ledger"] = self._state_ledger
-        return found
+            means, text = means or {"text": ""}, f"later states are in ledger {self._state_ledger}"
+            means["text"] = "; ".join(filter(None, (means["text"], text)))
+            means["state_ledger"] = self._state_ledger
+        return means
 
     def _moved(self, now: Position, acks: Acks) -> Means:
-        """Return what it means that the cursor is at `now`, with what is acknowledged behind that."""
+        """Explain a move of the cursor to `now`, with the individual acknowledgments `acks` after it."""
         before, acked = self._position, self._acks
         self._position, self._acks = now, acks
         if before is None:
             return {"text": f"mark-delete {_text(now)}"}
         if before == now:
             counts = acked.entry_count, acks.entry_count
-            text = f"{counts[0]} -> {counts[1]} entries acknowledged behind mark-delete {_text(now)}"
+            text = f"{counts[0]} -> {counts[1]} entries acknowledged after mark-delete {_text(now)}"
             return {"text": text if counts[0] != counts[1] else ""}
         again = now < before
-        low, high, held = (now, before, acks) if again else (before, now, acked)
-        count, exact = entries_between(self._ledgers(), low, high, held)
-        word = "come again" if again else "acknowledged"
+        low, high, single = (now, before, acks) if again else (before, now, acked)
+        count, exact = entries_between(self._ledgers(), low, high, single)
+        word = "redelivered" if again else "acknowledged"
         least = "" if exact else "at least "
         means: Means = {
             "text": f"mark-delete {_text(before)} -> {_text(now)}: {least}{count} entries {word}",
@@ -178,29 +176,24 @@ class Meanings:
             try:
                 self._listed = read_topic(self._store, self._topic).ledgers
             except PulsarMetaError:
-                # Of a topic that is gone, or broken, nothing can be counted.
+                # Without the topic's ledgers, entries can't be counted.
                 self._listed = ()
         return self._listed
 
 
 def entries_between(ledgers: Sequence[Ledger], low: Position, high: Position, acks: Acks) -> tuple[int, bool]:
-    """Return how many entries are after `low`, up to and with `high`, without those in `acks`.
+    """Count the entries after `low`, up to and including `high`, without those in `acks`: (count, exact).
 
-    Also whether that is all: every ledger between them is listed, and has a known end.
+    The count is exact if every ledger between the positions is listed and has a known end.
     """
-    some = [
-        replace(one, entries=high.entry_id + 1) if one.ledger_id == high.ledger_id else one
-        for one in ledgers
-        if low.ledger_id <= one.ledger_id <= high.ledger_id
+    between = [
+        replace(ledger, entries=high.entry_id + 1) if ledger.ledger_id == high.ledger_id else ledger
+        for ledger in ledgers
+        if low.ledger_id <= ledger.ledger_id <= high.ledger_id
     ]
-    found = backlog(some, low, acks)
-    ends = {one.ledger_id for one in some}
-    exact = found.open_ledger is None and {low.ledger_id, high.ledger_id} <= ends
-    return found.entries, exact
-
-
-def _listed(ids: Sequence[int]) -> str:
-    return ", ".join(map(str, ids))
+    left = backlog(between, low, acks)
+    listed = {ledger.ledger_id for ledger in between}
+    return left.entries, left.open_ledger is None and {low.ledger_id, high.ledger_id} <= listed
 
 
 def _text(position: Position) -> str:

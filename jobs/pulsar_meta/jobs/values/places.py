@@ -1,19 +1,16 @@
-"""Paths in a store: names instead of encoded paths, counters, and what is left out of a copy.
+"""Paths in a store: by name, of counters, and those that are left out of a copy.
 
-A counter must never give out a number twice. A reused ledger id overwrites entries, and a reused producer
-name makes
-brokers drop messages as duplicates. Ledger ids are the numbers of nodes below `/ledgers/idgen`; once these
-end at
-2^31 - 1, an id has the highest `HOB-` number below `/ledgers/idgen-long` in its high 32 bits and the number
-of a node
-below that one in its low 31.
+A counter must never assign a number twice. A reused ledger id overwrites entries, and a reused producer name
+makes brokers drop messages as duplicates. Ledger ids are the numbers of nodes below `/ledgers/idgen`. When
+these end at 2^31 - 1, the high 32 bits of an id are the highest `HOB-` number below `/ledgers/idgen-long`,
+and the low 31 bits are the number of a node below that one.
 
-A copy leaves out what sessions, brokers, bookies and servers create themselves.
+A copy leaves out values that sessions, brokers, bookies and servers create themselves.
 
 Sources: apache/pulsar PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, BrokerService.java,
 LoadManager.java, LoadDataStore, ModularLoadManagerImpl (`/loadbalance`), MigrationState.java;
-apache/bookkeeper
-DiscoveryLayer (`available`), ZkLedgerUnderreplicationManager.java, ZkLedgerAuditorManager.java.
+apache/bookkeeper DiscoveryLayer (`available`), ZkLedgerUnderreplicationManager.java,
+ZkLedgerAuditorManager.java.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from pulsar_meta.jobs.topics.scope import POLICIES, named_scalable, named_topics
 from pulsar_meta.stores.base import ABSENT, Store, Versioned, child_path, is_within
 
 WORDS = ("topic", "cursor", "ledger", "namespace", "broker")
-# What lies at the top of a store.
+# The top-level nodes of a store.
 ROOTS = (
     *("admin", "counters", "ledgers", "loadbalance", "managed-ledgers"),
     *("namespace", "pulsar", "schemas", "topics", "txn"),
@@ -38,7 +35,7 @@ NOUNS = "a path, `topic NAME`, `cursor TOPIC NAME`, `ledger ID`, `namespace TENA
 
 
 def path_of(words: Sequence[str]) -> str:
-    """Return the path that words such as `topic public/default/orders` mean; UsageError for others."""
+    """The path of words such as `topic public/default/orders`. Raises UsageError for other words."""
     match list(words):
         case [path] if path.startswith("/"):
             return path.rstrip("/") or "/"
@@ -56,18 +53,18 @@ def path_of(words: Sequence[str]) -> str:
 
 
 def one_path_of(store: Store, words: Sequence[str]) -> str:
-    """Return what `path_of` does; UsageError, too, for a scalable topic, which is several."""
+    """Like `path_of`, but raises UsageError for a scalable topic, because it has several records."""
     match list(words):
         case ["topic", name] | ["cursor", name, _]:
             scalable = named_scalable(store, TopicName.parse(name))
             if scalable is not None:
                 count, path = len(scalable.segments), scalable.name.path
-                raise UsageError(f"{name} has {count} segments: name one, or their list {path}")
+                raise UsageError(f"{name} has {count} segments: name one of them, or use their list {path}")
     return path_of(words)
 
 
 def _correction(words: Sequence[str]) -> str:
-    """Return what was probably meant: a path without its first slash, or a topic's name alone."""
+    """Suggest a correction for a path without its first slash, a topic name alone, or a misspelt word."""
     match list(words):
         case [text] if text.partition("/")[0] in ROOTS:
             return f"; did you mean /{text}?"
@@ -79,9 +76,9 @@ def _correction(words: Sequence[str]) -> str:
 
 
 def places_below(store: Store, words: Sequence[str]) -> list[str]:
-    """Return where to look for what lies below that which words mean, else as `paths_of`.
+    """The paths to list for the children of the named thing; otherwise like `paths_of`.
 
-    Below a namespace lie its topics, by domain; what `get` shows of it are its policies.
+    A namespace contains its topics, by domain. (`get` shows its policies instead.)
     """
     match list(words):
         case ["namespace", _]:
@@ -92,7 +89,7 @@ def places_below(store: Store, words: Sequence[str]) -> list[str]:
 
 
 def places_listed(store: Store, words: Sequence[str]) -> list[str]:
-    """Return what `places_below` does, but for a namespace's segments the records of their topics."""
+    """Like `places_below`, but for segments in a namespace, the records of their scalable topics."""
     match list(words):
         case ["namespace", name]:
             scalable = f"{SCALABLE_TOPICS}/{name}"
@@ -102,7 +99,7 @@ def places_listed(store: Store, words: Sequence[str]) -> list[str]:
 
 
 def paths_of(store: Store, words: Sequence[str]) -> list[str]:
-    """Return what `path_of` does, but of a partitioned or scalable topic the paths of its parts."""
+    """Like `path_of`, but for a partitioned or scalable topic, the paths of all its parts."""
     match list(words):
         case ["topic", name]:
             return [topic.path for topic in named_topics(store, TopicName.parse(name))]
@@ -112,7 +109,10 @@ def paths_of(store: Store, words: Sequence[str]) -> list[str]:
 
 
 def _with_cursor(store: Store, name: str, cursor: str) -> list[TopicName]:
-    """Return where a cursor should lie; of a scalable topic's segments those that have it, where any has."""
+    """The topics that may have a cursor.
+
+    Of a scalable topic's segments, those that have it, unless none has it.
+    """
     topics = named_topics(store, TopicName.parse(name))
     if not any(topic.scalable_topic for topic in topics):
         return topics
@@ -127,60 +127,60 @@ _bucket_re = re.compile(rf"^{IDGEN_LONG}/HOB-(\d+)$")
 
 
 def read_counters(store: Store, buckets: Iterable[int]) -> dict[str, int]:
-    """Return by path which number comes next, for the counters that a store has, or that its copy noted.
+    """Read the next number of each counter that a store has, or that a copy recorded, by path.
 
     `buckets` are the numbers of its `HOB-` nodes.
     """
     long = [bucket_path(number) for number in buckets]
-    found = {path: store.next_sequence(path) for path in (IDGEN, *long, PRODUCER_NAMES)}
-    return {path: number for path, number in found.items() if number is not None}
+    counters = {path: store.next_sequence(path) for path in (IDGEN, *long, PRODUCER_NAMES)}
+    return {path: number for path, number in counters.items() if number is not None}
 
 
 def long_buckets(store: Store) -> list[int]:
-    """Return the numbers of the `HOB-` nodes, empty where ledger ids are those of `/ledgers/idgen`."""
+    """The numbers of the `HOB-` nodes; empty if ledger ids still come from `/ledgers/idgen`."""
     paths = (f"{IDGEN_LONG}/{name}" for name in store.children(IDGEN_LONG))
     return sorted(number for path in paths if (number := bucket_of(path)) is not None)
 
 
 def bucket_of(path: str) -> int | None:
-    """Return the number of the `HOB-` node at `path`, None for any other."""
+    """The number of the `HOB-` node at `path`; None for other paths."""
     match = _bucket_re.match(path)
     return None if match is None else int(match[1])
 
 
 def bucket_path(number: int) -> str:
-    """Return the path of the `HOB-` node of that number."""
+    """The path of the `HOB-` node with this number."""
     return f"{IDGEN_LONG}/HOB-{number:010d}"
 
 
-EPHEMERAL: Final = "live as long as the session of a broker or bookie"
-# Brokers register their bundles here. A copy may lack the mark of a session.
+EPHEMERAL: Final = "belong to the session of a broker or bookie"
+# Brokers register their bundles here. In some copies, these nodes are not marked as ephemeral.
 _OWNER_RE: Final = re.compile(r"^/namespace/.+/0x[0-9a-fA-F]{8}_0x[0-9a-fA-F]{8}$")
-NUMBERED: Final = "nodes that only count; the counters are moved forward apart"
-# What lies at and below a path, and why it stays out.
+NUMBERED: Final = "nodes of counters, which are raised separately"
+# Paths that are left out of a copy, with everything below them, and the reasons.
 LEFT_OUT: Final[dict[str, str]] = {
     "/zookeeper": "ZooKeeper's own nodes",
-    "/loadbalance": "load of brokers and bundles, which brokers measure anew",
+    "/loadbalance": "load of brokers and bundles, which brokers measure again",
     IDGEN: NUMBERED,
     PRODUCER_NAMES: NUMBERED,
-    f"{LEDGERS}/available": "bookies that run, which register by themselves",
-    f"{LEDGERS}/underreplication/locks": "held by replicators at work",
-    f"{LEDGERS}/underreplication/auditorelection": "votes of bookies that run",
-    "/pulsar/migration-coordinator": "the state of a move of the other store (PIP-454)",
+    f"{LEDGERS}/available": "running bookies, which register themselves",
+    f"{LEDGERS}/underreplication/locks": "locks of running replicators",
+    f"{LEDGERS}/underreplication/auditorelection": "votes of running bookies",
+    "/pulsar/migration-coordinator": "the state of a migration of the other store (PIP-454)",
 }
-# Where BookKeeper's own driver for ZooKeeper expects bookies, and makes no node but theirs.
+# Nodes in which BookKeeper's ZooKeeper driver registers bookies, but which it does not create.
 REGISTRIES: Final = (f"{LEDGERS}/available", f"{LEDGERS}/available/readonly")
-# Below these, people keep their settings.
+# Settings of operators.
 KEPT: Final = ("/loadbalance/resource-quota",)
 
 
-def why_left_out(held: Versioned) -> str | None:
-    """Return why a value is no part of a copy, None where it is."""
-    path = held.path
-    if held.ephemeral or _OWNER_RE.match(path):
+def why_left_out(value: Versioned) -> str | None:
+    """The reason why a value does not belong in a copy; None if it does."""
+    path = value.path
+    if value.ephemeral or _OWNER_RE.match(path):
         return EPHEMERAL
     if path == "/":
-        return "the root itself"
+        return "the root node"
     if path.startswith(f"{IDGEN_LONG}/") and path.count("/") > IDGEN_LONG.count("/") + 1:
         return NUMBERED
     for place, why in LEFT_OUT.items():
@@ -190,12 +190,12 @@ def why_left_out(held: Versioned) -> str | None:
 
 
 def copied(store: Store) -> Iterator[Versioned]:
-    """Yield the values of a store that are part of a copy, as the store scans them."""
-    return (held for held in store.scan() if why_left_out(held) is None)
+    """Yield the values of a store that belong in a copy, in the store's order."""
+    return (value for value in store.scan() if why_left_out(value) is None)
 
 
 def registries(store: Store) -> list[Versioned]:
-    """Return the nodes without which no bookie starts in a store that has BookKeeper's metadata.
+    """The nodes that a store with BookKeeper metadata needs so that bookies can start.
 
     Source: apache/bookkeeper ZKRegistrationManager.java (initNewCluster, doRegisterBookie).
     """

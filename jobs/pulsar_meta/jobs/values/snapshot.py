@@ -1,8 +1,7 @@
-"""Write every value of a store to the file of a `snapshot:` store, with or without secrets.
+"""Write all values of a store to the file of a `snapshot:` store, with or without secrets.
 
-Stores without point-in-time reads (ZooKeeper, Oxia, a directory) are read twice. Values that changed in
-between are
-written as they were the second time, and counted.
+Stores without point-in-time reads (ZooKeeper, Oxia, a directory) are read twice. If a value changed in
+between, the second version is written, and the change is counted.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.snapshot_lines import Sums
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.rewrite.run_files import StoreDocument, read_identity
+from pulsar_meta.jobs.spill import DiskMap
 from pulsar_meta.jobs.values.places import long_buckets, read_counters
-from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter, kept_values, part_of
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a snapshot holds: the sums of its values, how many a killed run had written, and what changed.
+class SnapshotResult:
+    """The sums of a snapshot's values, and how many of them a killed run had already written.
 
-    `changed` counts values that were written, made or removed while the store was read; None where they are
-    all as of one moment.
+    `changed` counts values that were changed, created or removed while the store was read; None if all values
+    are from one moment.
     """
 
     sums: Sums
@@ -46,11 +45,12 @@ def take_snapshot(
     resume: bool = False,
     hide: Callable[[Versioned], Versioned] | None = None,
     progress: Callable[[int], None] = lambda count: None,
-) -> Taken:
-    """Write every value of a store to `target`, which appears when it is whole; return what it holds.
+) -> SnapshotResult:
+    """Write all values of a store to `target`, which appears when it is complete.
 
-    `tool` is who writes. `resume` goes on with what a killed run left. UsageError where there is something
-    left and `resume` does not say so, or where the file cannot be written; UnreachableError from the store.
+    `tool` is the program's name and version. With `resume`, continues the work of a killed run. Raises
+    UsageError if a killed run left a file and `resume` is False, or if the file can't be written, and
+    UnreachableError.
     """
     head = _head(store, tool, redacted=hide is not None)
     _check_target(target, head, resume=resume)
@@ -59,20 +59,23 @@ def take_snapshot(
         if store.has_consistent_scans and not begun:
             writer.take_its_name()
             _write(writer, _counted(store.scan(), progress), hide)
-            return _finish(writer, Taken(writer.sums))
-        with Remembered() as seen:
-            last = _keep(writer, target, seen) if resume else None
+            return _finish(writer, SnapshotResult(writer.sums))
+        with DiskMap() as seen:
+            last = _copy_kept(writer, target, seen) if resume else None
             kept = writer.sums.values
             writer.take_its_name()
             _write(writer, _noted(_counted(store.scan(after=last), progress), seen), hide)
-            return _second_look(store, writer, head, seen, Taken(writer.sums, kept), hide)
+            return _second_look(store, writer, head, seen, SnapshotResult(writer.sums, kept), hide)
 
 
 Shown = Callable[[Versioned], Versioned] | None
 
 
 class SnapshotFacts(TypedDict):
-    """Of which store a snapshot is, when it was taken, and its counters; `rebuilt` from disks: of none."""
+    """The store of a snapshot, when it was taken, and its counters.
+
+    A store `rebuilt` from disks has no `store`.
+    """
 
     store: NotRequired[StoreDocument]
     rebuilt: NotRequired[bool]
@@ -83,13 +86,13 @@ class SnapshotFacts(TypedDict):
 
 
 class SnapshotHead(SnapshotFacts):
-    """The first line of a snapshot; `snapshot` is the number of the file's form."""
+    """The first line of a snapshot. `snapshot` is the number of the file format."""
 
     snapshot: int
 
 
 def _head(store: Store, tool: str, *, redacted: bool) -> SnapshotFacts:
-    """Return what the first line says: which store this is a copy of, when it was taken, its counters."""
+    """Make the first line."""
     origin = store.origin
     head: SnapshotFacts = {
         "store": origin.get("store") or read_identity(store).document(),
@@ -104,76 +107,83 @@ def _head(store: Store, tool: str, *, redacted: bool) -> SnapshotFacts:
 
 def _check_target(target: Path, head: SnapshotFacts, *, resume: bool) -> None:
     if target.exists() and not target.is_file():
-        raise UsageError("a snapshot goes to a regular file", source=str(target))
+        raise UsageError("cannot write the snapshot: not a regular file", source=str(target))
     part = part_of(target)
     if not part.exists():
         return
     if not resume:
-        raise UsageError("left by a run that did not end: --resume goes on with it", source=str(part))
+        raise UsageError("a run that did not finish left this file: add --resume", source=str(part))
     with SnapshotStore(f"snapshot:{part}?partial") as left:
         before = left.origin
     same = all(before.get(name) == head.get(name) for name in ("store", "redacted"))
     if before and not same:
-        raise UsageError("left by a run over another store, or with other options", source=str(part))
+        raise UsageError(
+            "refusing to resume from another store or with other options; remove this file", source=str(part)
+        )
 
 
-def _keep(writer: SnapshotWriter, target: Path, seen: Remembered) -> str | None:
-    """Write what a killed run had; return the last path, None where it had nothing."""
+def _copy_kept(writer: SnapshotWriter, target: Path, seen: DiskMap) -> str | None:
+    """Write the values of a killed run again. Returns the last path; None if there was no value."""
     last = None
-    for held in _noted(kept_values(target), seen):
-        writer.add(held)
-        last = held.path
+    for value in _noted(kept_values(target), seen):
+        writer.add(value)
+        last = value.path
     return last
 
 
 def _write(writer: SnapshotWriter, values: Iterable[Versioned], shown: Shown) -> None:
-    for held in values:
-        writer.add(held if shown is None else shown(held))
+    for value in values:
+        writer.add(value if shown is None else shown(value))
 
 
 def _second_look(
-    store: Store, writer: SnapshotWriter, head: SnapshotFacts, seen: Remembered, taken: Taken, shown: Shown
-) -> Taken:
-    with Remembered() as newest:
+    store: Store,
+    writer: SnapshotWriter,
+    head: SnapshotFacts,
+    seen: DiskMap,
+    result: SnapshotResult,
+    shown: Shown,
+) -> SnapshotResult:
+    with DiskMap() as newest:
         newest.add(changes_since(store, seen))
-        taken = replace(taken, changed=len(newest))
-        if not taken.changed:
-            return _finish(writer, taken)
+        result = replace(result, changed=len(newest))
+        if not result.changed:
+            return _finish(writer, result)
         writer.close()
         with closing(SnapshotWriter(writer.target, head)) as corrected:
-            for held in kept_values(writer.target):
-                if held.path not in newest:
-                    corrected.add(held)
-            _write(corrected, (held for held in newest if held.version != ABSENT), shown)
-            return _finish(corrected, replace(taken, sums=corrected.sums))
+            for value in kept_values(writer.target):
+                if value.path not in newest:
+                    corrected.add(value)
+            _write(corrected, (value for value in newest if value.version != ABSENT), shown)
+            return _finish(corrected, replace(result, sums=corrected.sums))
 
 
-def changes_since(store: Store, seen: Remembered) -> Iterator[Versioned]:
-    """Yield what is in the store and was not seen with that version; what is gone comes as absent.
+def changes_since(store: Store, seen: DiskMap) -> Iterator[Versioned]:
+    """Yield the values whose versions are not in `seen`, then the removed ones with version ABSENT.
 
-    What is seen again is forgotten.
+    Unchanged values are removed from `seen`.
     """
-    for held in store.scan():
-        before = seen.take(held.path)
-        if before is None or before.version != held.version:
-            yield held
+    for value in store.scan():
+        before = seen.pop(value.path)
+        if before is None or before.version != value.version:
+            yield value
     for gone in seen:
         yield Versioned(gone.path, b"", ABSENT)
 
 
-def _finish(writer: SnapshotWriter, taken: Taken) -> Taken:
-    writer.finish({} if taken.changed is None else {"changed_meanwhile": taken.changed})
-    return taken
+def _finish(writer: SnapshotWriter, result: SnapshotResult) -> SnapshotResult:
+    writer.finish({} if result.changed is None else {"changed_meanwhile": result.changed})
+    return result
 
 
-def _noted(values: Iterable[Versioned], seen: Remembered) -> Iterator[Versioned]:
-    """Yield values, and have their versions remembered."""
-    for held in values:
-        seen.add([held._replace(value=b"")])
-        yield held
+def _noted(values: Iterable[Versioned], seen: DiskMap) -> Iterator[Versioned]:
+    """Yield values, and add their versions to `seen`."""
+    for value in values:
+        seen.add([value._replace(value=b"")])
+        yield value
 
 
 def _counted(values: Iterable[Versioned], progress: Callable[[int], None]) -> Iterator[Versioned]:
-    for held in values:
+    for value in values:
         progress(1)
-        yield held
+        yield value

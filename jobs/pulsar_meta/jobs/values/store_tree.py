@@ -1,4 +1,4 @@
-"""What lies where in a store: the children of a path, and everything below it as a tree."""
+"""List the children of a path in a store, or the tree below it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pulsar_meta.codecs.names import (
     split_managed_ledger_path,
     split_scalable_path,
 )
+from pulsar_meta.jobs.spill import sorted_lines
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
-from pulsar_meta.jobs.values.sorting import in_order
 from pulsar_meta.stores.base import Store, Versioned, child_path
 
-# Paths that are asked about in one go.
+# The number of paths that are read at once.
 AT_ONCE: Final = 1000
-# So many levels of a store are taken apart: below are namespaces, and ten thousand ledgers each.
-PARTED: Final = 3
+# The tree is scanned in parts down to this level; a part is a namespace, or ten thousand ledgers.
+SPLIT_LEVELS: Final = 3
 
 
 class Facts(TypedDict, total=False):
-    """What is known of a value that is there; of a parent without one nothing. Times are in ms."""
+    """Facts about a value; empty for a parent without one. Times are in milliseconds."""
 
     size: int
     version: int
@@ -39,7 +39,7 @@ class Facts(TypedDict, total=False):
 
 
 class Named(TypedDict):
-    """A path, the last part of it, and what that is decoded, where it is encoded."""
+    """A path, its last part, and the decoded last part if it is encoded."""
 
     path: str
     name: str
@@ -51,18 +51,18 @@ class Child(Named, PlaceNames, Facts):
 
 
 class Node(Named, PlaceNames, Facts):
-    """A path in a tree, so many levels below the one that was asked for."""
+    """A path in a tree. `depth` is the number of levels below the requested path."""
 
     depth: int
 
 
-# A topic's, or one of its cursors'.
+# A topic, or one of its cursors.
 Place = tuple[TopicName, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A path of a tree, and whose it is; `facts` of what has a value: size, version, ephemeral."""
+    """A path in a tree, and its topic or cursor. `facts` is empty if it has no value."""
 
     path: str
     depth: int
@@ -71,52 +71,53 @@ class _Node:
 
 
 def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Child]:
-    """Yield a document for each child of `path`; `details` reads each of them.
+    """Yield each child of `path`. With `details`, each child is read.
 
-    NotFoundError where neither a value nor a child is at `path`.
+    Raises NotFoundError if `path` has neither a value nor children.
     """
     names = store.children(path)
     if not names:
         read_value(store, path)
     scalable = ScalableTopics(store)
-    for some in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
-        paths = [child_path(path, name) for name in some]
-        # What lies at some paths only their values say.
-        wanted = [at for at in paths if details or len(managed_ledger_places(at)) > 1]
-        found = dict(zip(wanted, store.read_many(wanted), strict=True))
-        places = [_place(at, found.get(at)) for at in paths]
-        for at, name, called in zip(paths, some, _called(places, scalable), strict=True):
-            held = found.get(at)
-            facts = _details(held) if details and held else Facts()
-            yield {**_named(at, name), **called, **facts}
+    for group in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
+        paths = [child_path(path, name) for name in group]
+        # Some paths are ambiguous, so their values are needed.
+        wanted = [child for child in paths if details or len(managed_ledger_places(child)) > 1]
+        values = dict(zip(wanted, store.read_many(wanted), strict=True))
+        places = [_place(child, values.get(child)) for child in paths]
+        for child, name, called in zip(paths, group, _called(places, scalable), strict=True):
+            value = values.get(child)
+            facts = _details(value) if details and value else Facts()
+            yield {**_named(child, name), **called, **facts}
 
 
 def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Node]:
-    """Yield `path` and what lies below it, parents first; a parent without a value of its own has no size.
+    """Yield `path` and everything below it, parents first. A parent without a value has no size.
 
-    With `depth` no deeper, and only what is shown is asked for. NotFoundError where nothing is there.
+    With `depth`, the walk is limited to this depth, and only those paths are read. Raises NotFoundError if
+    there is nothing at `path`.
     """
     scalable = ScalableTopics(store)
     nodes = _listed(store, path, depth) if depth is not None else _scanned(store, path)
-    # The first has not to wait for others.
-    some = list(islice(nodes, 1))
-    if not some:
+    # A single node first, so that the first line appears at once.
+    group = list(islice(nodes, 1))
+    if not group:
         raise missing(store, path)
-    while some:
-        for node, called in zip(some, _called([node.place for node in some], scalable), strict=True):
+    while group:
+        for node, called in zip(group, _called([node.place for node in group], scalable), strict=True):
             yield {**_node(node.path, node.depth, called), **node.facts}
-        some = list(islice(nodes, AT_ONCE))
+        group = list(islice(nodes, AT_ONCE))
 
 
 def read_value(store: Store, path: str) -> Versioned:
-    """Return the value at `path`; NotFoundError that says where to look instead, where that is known."""
+    """Read the value at `path`. Raises NotFoundError, with a hint if there is one."""
     try:
         return store.read(path)
     except NotFoundError as error:
         hint = _hint(store, path)
         if hint is None:
             raise missing(store, path) from error
-        raise NotFoundError(f"{error.message}: {hint}", source=error.source) from error
+        raise NotFoundError(f"{error.message}; {hint}", source=error.source) from error
 
 
 def _hint(store: Store, path: str) -> str | None:
@@ -124,9 +125,9 @@ def _hint(store: Store, path: str) -> str | None:
     if topic is not None and topic.partition is None:
         first = topic.with_partition(0)
         if first.path.rpartition("/")[2] in store.children(first.path.rpartition("/")[0]):
-            return f"the topic has partitions, the first is {first}"
+            return f"the topic is partitioned, and its first partition is {first}"
     children = store.children(path)
-    return f"it has no value of its own, but {len(children)} below it" if children else None
+    return f"it has no value, but {len(children)} children" if children else None
 
 
 def _scanned(store: Store, path: str) -> Iterator[_Node]:
@@ -134,52 +135,52 @@ def _scanned(store: Store, path: str) -> Iterator[_Node]:
 
 
 def _in_parts(store: Store, path: str, depth: int) -> Iterator[_Node]:
-    """Yield a tree, what is below its upper levels part by part: the first is there before all are read."""
-    names = store.children(path) if depth < PARTED else []
+    """Yield a tree, scanning its lower levels part by part, so that the first nodes appear early."""
+    names = store.children(path) if depth < SPLIT_LEVELS else []
     if not names or not all(names):
-        # A key with an empty part is found by its whole path only.
+        # A key with an empty part can only be found by its complete path.
         yield from _sorted(store, path, depth)
         return
-    held = store.read_many([path])[0]
-    yield _Node(path, depth, _place(path, held), Facts() if held is None else _facts_of(held))
+    value = store.read_many([path])[0]
+    yield _Node(path, depth, _place(path, value), Facts() if value is None else _facts_of(value))
     for name in names:
         yield from _in_parts(store, child_path(path, name), depth + 1)
 
 
 def _sorted(store: Store, path: str, depth: int) -> Iterator[_Node]:
-    # Stores order by bytes or by levels; in a tree every child has to come right below its parent.
+    # Stores order by bytes or by levels, but in a tree every child follows its parent.
     base = len(_parts(path))
     before: tuple[str, ...] = ()
-    for number, line in enumerate(in_order(map(_line, store.scan(path)), _in_a_tree)):
-        held_at, place, size, version, ephemeral = line.rsplit("\0", 4)
-        parts = _parts(held_at)
+    for number, line in enumerate(sorted_lines(map(_line, store.scan(path)), _in_a_tree)):
+        value_path, place, size, version, ephemeral = line.rsplit("\0", 4)
+        parts = _parts(value_path)
         if number and parts == before:
             continue
         first = base if number == 0 else _common(before, parts) + 1
         for level in range(first, len(parts)):
             parent = "/" + "/".join(parts[:level])
             yield _Node(parent, depth + level - base, split_managed_ledger_path(parent))
-        at, facts = "/" + "/".join(parts), _facts(int(size), int(version), ephemeral == "1")
-        whose = managed_ledger_places(at)[int(place)] if place else _scalable(at)
-        yield _Node(at, depth + len(parts) - base, whose, facts)
+        node, facts = "/" + "/".join(parts), _facts(int(size), int(version), ephemeral == "1")
+        node_place = managed_ledger_places(node)[int(place)] if place else _scalable(node)
+        yield _Node(node, depth + len(parts) - base, node_place, facts)
         before = parts
 
 
-def _line(held: Versioned) -> str:
-    """Return what is kept of a value: its path, which of the places there it has, and its facts."""
-    place = managed_place(held.path, held.value)
-    number = "" if place is None else managed_ledger_places(held.path).index(place)
-    return f"{held.path}\0{number}\0{len(held.value)}\0{held.version}\0{held.ephemeral:d}"
+def _line(value: Versioned) -> str:
+    """Encode the path of a value, the number of its place among those of the path, and its facts."""
+    place = managed_place(value.path, value.value)
+    number = "" if place is None else managed_ledger_places(value.path).index(place)
+    return f"{value.path}\0{number}\0{len(value.value)}\0{value.version}\0{value.ephemeral:d}"
 
 
 def _in_a_tree(line: str) -> str:
-    """Return what orders a path before those below it, and these before its next sibling."""
+    """A sort key that puts a path before its children, and the children before its next sibling."""
     return line.partition("\0")[0].replace("/", "\0")
 
 
-def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """Return how many parts two paths begin with alike."""
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+def _common(path: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """Count the leading parts that two paths share."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))
     return sum(1 for _ in pairs)
 
 
@@ -188,17 +189,18 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _listed(store: Store, path: str, depth: int) -> Iterator[_Node]:
-    # Level by level, since stores answer about many paths at once; then in the order of a tree.
+    # Level by level, because stores answer about many paths at once. Then the nodes are sorted as a tree.
     nodes: dict[tuple[str, ...], _Node] = {}
     level, paths = 0, [path]
     while paths:
         below = []
-        for some in (paths[at : at + AT_ONCE] for at in range(0, len(paths), AT_ONCE)):
-            for at, names, held in zip(some, store.children_many(some), store.read_many(some), strict=True):
-                if names or held is not None:
-                    facts = Facts() if held is None else _facts_of(held)
-                    nodes[_parts(at)] = _Node(at, level, _place(at, held), facts)
-                below += [child_path(at, name) for name in names]
+        for group in (paths[at : at + AT_ONCE] for at in range(0, len(paths), AT_ONCE)):
+            listed = zip(group, store.children_many(group), store.read_many(group), strict=True)
+            for node, names, value in listed:
+                if names or value is not None:
+                    facts = Facts() if value is None else _facts_of(value)
+                    nodes[_parts(node)] = _Node(node, level, _place(node, value), facts)
+                below += [child_path(node, name) for name in names]
         level, paths = level + 1, below if level < depth else []
     for parts in sorted(nodes):
         yield nodes[parts]
@@ -217,9 +219,9 @@ def _named(path: str, name: str) -> Named:
     return document
 
 
-def _place(path: str, held: Versioned | None) -> Place | None:
-    """Return the topic, or the topic and the cursor, at a path, by its value where that is at hand."""
-    place = split_managed_ledger_path(path) if held is None else managed_place(path, held.value)
+def _place(path: str, value: Versioned | None) -> Place | None:
+    """The topic, or the topic and cursor, at a path; ambiguous paths are decided by the value if given."""
+    place = split_managed_ledger_path(path) if value is None else managed_place(path, value.value)
     return _scalable(path) if place is None else place
 
 
@@ -229,22 +231,22 @@ def _scalable(path: str) -> Place | None:
 
 
 def _called(places: Sequence[Place | None], scalable: ScalableTopics) -> list[PlaceNames]:
-    """Return what is at each place by the names that commands take, nothing for what is no topic's."""
-    found = scalable.of(place[0] for place in places if place is not None)
-    return [PlaceNames() if place is None else named_at(place, found[place[0]]) for place in places]
+    """Convert each place to the names that commands accept; empty for paths of no topic."""
+    scalable_topics = scalable.of(place[0] for place in places if place is not None)
+    return [PlaceNames() if place is None else named_at(place, scalable_topics[place[0]]) for place in places]
 
 
-def _details(held: Versioned) -> Facts:
-    facts = _facts_of(held)
-    if held.created is not None:
-        facts["created"] = held.created
-    if held.modified is not None:
-        facts["modified"] = held.modified
+def _details(value: Versioned) -> Facts:
+    facts = _facts_of(value)
+    if value.created is not None:
+        facts["created"] = value.created
+    if value.modified is not None:
+        facts["modified"] = value.modified
     return facts
 
 
-def _facts_of(held: Versioned) -> Facts:
-    return _facts(len(held.value), held.version, held.ephemeral)
+def _facts_of(value: Versioned) -> Facts:
+    return _facts(len(value.value), value.version, value.ephemeral)
 
 
 def _facts(size: int, version: int, ephemeral: bool) -> Facts:

@@ -1,4 +1,4 @@
-"""Where `decode` gets its values from: files, directories, patterns, stdin, snapshots, a store."""
+"""Read the inputs of `decode`: files, directories, patterns, stdin, snapshots, or a store."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _HEAD: Final = 1 << 16
 _PIECE: Final = 1 << 20
 _BESIDE_VALUE: Final = 1 << 16
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-# Text may be three characters a byte ("0a ").
+# Text can have three characters per byte ("0a ").
 _TEXT_FACTOR: Final = 3
-# Opens a file by its name, or stdin as -; NotFoundError, UnreachableError.
+# Opens a file by name, or stdin as "-". Raises NotFoundError, UnreachableError.
 OpenInput = Callable[[str], AbstractContextManager[IO[bytes]]]
 
 _SNAPSHOT: Final = rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")'
 
 
 class ValueInput(NamedTuple):
-    """The bytes of one value and where they are from; `error` where they could not be read."""
+    """The bytes of one value and their source; `error` if they could not be read."""
 
     source: str
     data: bytes = b""
@@ -58,9 +58,10 @@ class ValueInput(NamedTuple):
 
 
 def in_blocks(values: Iterable[ValueInput]) -> Iterator[list[ValueInput]]:
-    """Yield values in lists: the first has one, the others more and more, up to some hundreds.
+    """Yield values in lists: the first list has one value, later ones up to some hundreds.
 
-    So the first is there as soon as it was read; and before an error is raised, all that came before it.
+    So the first value can be shown as soon as it was read, and all values before an error are yielded before
+    it is raised.
     """
     rest, size = iter(values), 1
     while True:
@@ -76,23 +77,24 @@ def in_blocks(values: Iterable[ValueInput]) -> Iterator[list[ValueInput]]:
 
 def _next_block(values: Iterator[ValueInput], size: int) -> tuple[list[ValueInput], Exception | None]:
     block: list[ValueInput] = []
-    held = 0
+    length = 0
     try:
         for value in values:
             block.append(value)
-            held += len(value.data)
-            if len(block) == size or held >= _BLOCK_BYTES:
+            length += len(value.data)
+            if len(block) == size or length >= _BLOCK_BYTES:
                 break
-    except Exception as error:  # noqa: BLE001 - raised when what was read before it is written
+    except Exception as error:  # noqa: BLE001 - raised after the values before it were written
         return block, error
     return block, None
 
 
 @dataclass(frozen=True, slots=True)
 class InputForm:
-    """How bytes stand in files (raw, hex, base64), one value a file or a line, how many bytes at most.
+    """The text form of values in files (raw, hex, base64), and the maximum number of bytes.
 
-    `snapshots`: what looks like the lines of a snapshot is one, and no value by itself.
+    With `lines`, each line is a value. With `snapshots`, files that look like snapshots are read as
+    snapshots.
     """
 
     text: str = "raw"
@@ -102,32 +104,32 @@ class InputForm:
 
 
 def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
-    """Yield every value at and below `prefix`, as the store orders them; an error where there is none."""
-    found = False
+    """Yield all values at and below `prefix` in the store's order, or an error if there is none."""
+    exists = False
     for versioned in store.scan(prefix):
-        found = True
+        exists = True
         yield ValueInput(store.url, versioned.value, versioned.path, versioned.version)
-    if not found:
+    if not exists:
         error = NotFoundError(f"nothing at or below {prefix}", source=store.url)
         yield ValueInput(store.url, error=error)
 
 
 def is_stored_path(name: str) -> bool:
-    """Return whether `name` is a path of a store and no file: the root of one, with no such file here."""
+    """True if `name` is a path in a store: it begins with a root of a store, and no such file exists."""
     return _MAY_BE_STORED.match(name) is not None and not Path(name).exists()
 
 
 def value_at(store: Store, path: str) -> ValueInput:
-    """Return the value at `path`, with an error where it cannot be had."""
+    """Read the value at `path`, with an error if there is none."""
     try:
-        held = read_value(store, path)
+        value = read_value(store, path)
     except NotFoundError as error:
         return ValueInput(store.url, path=path, error=error)
-    return ValueInput(store.url, held.value, held.path, held.version)
+    return ValueInput(store.url, value.value, value.path, value.version)
 
 
 def named_values(store: Store, values: Iterable[ValueInput]) -> dict[str, PlaceNames]:
-    """Return whose values of a store are, by their paths."""
+    """Map the paths of values to the names of their topics and cursors."""
     places = {
         value.path: place
         for value in values
@@ -138,7 +140,10 @@ def named_values(store: Store, values: Iterable[ValueInput]) -> dict[str, PlaceN
 
 
 def values_of_files(names: Iterable[str], form: InputForm, open_input: OpenInput) -> Iterator[ValueInput]:
-    """Yield the values in files; one that cannot be read comes with an error, and the next follows."""
+    """Yield the values in files.
+
+    If a file can't be read, its value has an error, and the next file follows.
+    """
     for name in names:
         if name == STDIN:
             yield from _values_of_file(name, form, open_input)
@@ -158,13 +163,13 @@ def _values_of_name(name: str, form: InputForm, open_input: OpenInput) -> Iterat
 
 
 def _expand(name: str) -> tuple[list[Path], list[OSError]]:
-    """Return the files that a name, a directory or a pattern stands for, sorted, and what hid others."""
+    """List the files that a name, a directory or a pattern includes, sorted, and the errors while listing."""
     faults: list[OSError] = []
     try:
         if not _has_magic(name) or Path(name).exists():
             return _files_at(name, faults), faults
-        found = sorted(glob(name, recursive=True)) or [name]
-        return [file for match in found for file in _files_at(match, faults)], faults
+        matches = sorted(glob(name, recursive=True)) or [name]
+        return [file for match in matches for file in _files_at(match, faults)], faults
     except OSError as error:
         return [], [*faults, error]
 
@@ -195,14 +200,14 @@ def _values_of_file(source: str, form: InputForm, open_input: OpenInput) -> Iter
             data = head + _read(file, _limit(form) + 1 - len(head))
         yield from _split(source, data, form, path)
     except NotFoundError as error:
-        hint = "; a path of a store? then --store URL" if _MAY_BE_STORED.match(source) else ""
+        hint = "; if it is a path in a store, add --store URL" if _MAY_BE_STORED.match(source) else ""
         yield ValueInput(source, error=NotFoundError(f"{error.message}{hint}", source=source))
     except UnreachableError as error:
         yield ValueInput(source, error=error)
 
 
 def _spooled(head: bytes, stdin: IO[bytes], form: InputForm) -> Iterator[ValueInput]:
-    """Yield the values of a snapshot that is read from stdin, of which `head` was read."""
+    """Yield the values of a snapshot from stdin. `head` are the bytes that were already read."""
     with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
         spool.write(head)
         copyfileobj(stdin, spool)
@@ -213,7 +218,7 @@ def _spooled(head: bytes, stdin: IO[bytes], form: InputForm) -> Iterator[ValueIn
 
 
 def _values_of_snapshot(file: str, form: InputForm) -> Iterator[ValueInput]:
-    # Base64 takes four letters for three bytes; path and version stand beside the value.
+    # Base64 has four letters for three bytes, and a line also has the path and the version.
     longest = MAX_LINE if form.max_size == DEFAULT_MAX_SIZE else form.max_size * 4 // 3 + _BESIDE_VALUE
     try:
         with SnapshotStore(f"snapshot:{file}", max_line=longest) as store:
@@ -224,7 +229,7 @@ def _values_of_snapshot(file: str, form: InputForm) -> Iterator[ValueInput]:
 
 
 def _read(file: IO[bytes], limit: int) -> bytes:
-    """Return at most `limit` bytes; `read(limit)` would take the memory for all of them beforehand."""
+    """Read at most `limit` bytes, in pieces, because `read(limit)` would allocate all of them in advance."""
     pieces: list[bytes] = []
     while limit > 0 and (piece := file.read(min(limit, _PIECE))):
         pieces.append(piece)
@@ -233,9 +238,9 @@ def _read(file: IO[bytes], limit: int) -> bytes:
 
 
 def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInput]) -> bool:
-    """Return whether `names` stands for one value by its nature: no directory, pattern, snapshot or lines.
+    """True if `names` can only be a single value: no directory, pattern, snapshot or file of lines.
 
-    `first` is what came from them first, if anything; the values of a snapshot have a version.
+    `first` are the first values that were read. Values of snapshots have versions.
     """
     if len(names) != 1 or form.lines or (first and first[0].version is not None):
         return False
@@ -243,7 +248,7 @@ def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInp
 
 
 def is_snapshot(head: bytes) -> bool:
-    """Return whether a file that begins like this holds the lines of a snapshot, plain or in zstd."""
+    """True if a file that begins with `head` contains the lines of a snapshot, uncompressed or in zstd."""
     if not head.lstrip().startswith(b"{"):
         return head.startswith(_ZSTD)
     return re.match(_SNAPSHOT, head) is not None
@@ -262,7 +267,7 @@ def _split(source: str, data: bytes, form: InputForm, path: str | None) -> Itera
     elif not form.lines:
         yield _from_text(source, data, form.text, path)
     elif not data.strip():
-        yield ValueInput(source, error=NotFoundError("no line with a value in it", source=source))
+        yield ValueInput(source, error=NotFoundError("the file has no lines", source=source))
     else:
         for number, line in enumerate(data.splitlines(), 1):
             if line.strip():
@@ -274,7 +279,7 @@ def _from_text(source: str, text: bytes, form: str, path: str | None) -> ValueIn
         data = _from_hex(text) if form == "hex" else b64decode(b"".join(text.split()), validate=True)
     except (ValueError, Base64Error) as error:
         uneven = len({len(line) for line in text.split()[:-1]}) > 1
-        hint = "; one value a line? then --lines" if uneven else ""
+        hint = "; if each line is a value, add --lines" if uneven else ""
         return ValueInput(source, error=DecodeError(f"not {form}: {error}{hint}", source=source))
     return ValueInput(source, data, path)
 
