@@ -20,7 +20,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, split_url
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.disk.usage import DELETED, ORPHAN, Ownership, Usage, by_log
-from pulsar_meta.jobs.disk.whois import holds
+from pulsar_meta.jobs.disk.whois import retains
 from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Ledger, Report, topics_in
 from pulsar_meta.stores.base import Store
@@ -208,7 +208,7 @@ def holders(store: Store, source: EntrySource, usage: Usage, report: Report) -> 
         every = frozenset(each.name for each in subscriptions)
         undecided = frozenset(each.name for each in subscriptions if each.recovery.mark_delete is None)
         for ledger in with_ends:
-            names = frozenset(each.name for each in subscriptions if holds(each, ledger))
+            names = frozenset(each.name for each in subscriptions if retains(each, ledger))
             if ledger.ledger_id in usage.ledgers:
                 yield LedgerHolders(topic.name, ledger, names, undecided, every, ledger is with_ends[-1])
 
