@@ -131,7 +131,10 @@ def certain_owners(
     scanned: ScanResult, topics: Iterable[FoundTopic], cursors: Iterable[FoundCursor]
 ) -> dict[int, Owner]:
     """Map the ledgers whose topic is certain to their owners."""
-    certain = {topic.name: topic for topic in topics if topic.certainty == "certain"}
+    # Not every release encodes the subscription in the name of its log of pending acknowledgements.
+    certain = {
+        topic.name: topic for topic in topics if topic.certainty == "certain" and "%" not in topic.name.local
+    }
     compacted = scanned.clues_of(CompactedClues)
     owners = [
         Owner(clues.ledger_id, "schema", clues.schema_id, None, None)
