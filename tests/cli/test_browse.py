@@ -542,7 +542,7 @@ def test_browse_needs_a_terminal(places: Places, tmp_path: Path) -> None:
     done = pulsar_meta_here("browse", "--store", places.store, env=environment(tmp_path))
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr == (
-        b"pulsar-meta: browse is for a terminal: in a pipe or a script take ls, get, tree, check\n"
+        b"pulsar-meta: browse needs a terminal: in a script, use ls, get, tree or check\n"
     )
 
 

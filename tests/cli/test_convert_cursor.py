@@ -187,7 +187,7 @@ def test_loaded_topics_are_refused(three: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["marks", "--to", "bitset", "--yes"], 2, "a record has no bit sets, only brokers write them"),
+        (["marks", "--to", "bitset", "--yes"], 2, "invalid --to bitset: choose ranges"),
         (["--to", "ranges", "--yes"], 2, "no topics given"),
         (["marks", "--all", "--to", "ranges", "--yes"], 2, "no topics given"),
         (["marsk", "--to", "ranges", "--yes"], 3, "did you mean persistent://public/default/marks?"),

@@ -220,6 +220,6 @@ def test_a_file_of_frames_is_no_disk(tmp_path: Path) -> None:
 
 def test_invalid_arguments_are_explained(disks: list[str]) -> None:
     done = run("disk", "--by", "topic", *disks)
-    assert (done.returncode, "give --store URL" in done.stderr) == (2, True)
+    assert (done.returncode, "add --store URL" in done.stderr) == (2, True)
     assert run("ledgers").returncode == 2
     assert run("ledgers", "--entries", "bookie-disk:/nowhere").returncode == 3

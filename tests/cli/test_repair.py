@@ -102,8 +102,8 @@ def test_rm_of_a_listed_ledger_needs_confirm(store: str, tmp_path: Path) -> None
     ("words", "code", "message"),
     [
         (("missing-ledger", "plain", "x"), 2, "invalid ledger id"),
-        (("missing-ledger", "plain", "25", "--only", "3-"), 2, "--only 3-"),
-        (("missing-ledger", "plain", "25", "--only", "1", "--only-absent"), 2, "give one of them"),
+        (("missing-ledger", "plain", "25", "--only", "3-"), 2, "--only '3-'"),
+        (("missing-ledger", "plain", "25", "--only", "1", "--only-absent"), 2, "can't be combined"),
         (("missing-ledger", "plain", "25", "--only-absent"), 2, "which entries?"),
         (("missing-ledger", "no-such", "25"), 3, "no topic"),
         (("count", "plain", "999"), 3, "does not list ledger 999"),

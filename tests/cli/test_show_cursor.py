@@ -116,7 +116,7 @@ def test_a_state_in_a_ledger_is_unknown_without_entries(sources: list[str]) -> N
     assert document["record"]["mark_delete"] == "354:-1"
     assert json.loads(done.stderr) == {
         "checked": {"topics": 1, "cursors": 1},
-        "not_checked": {"the state of 1 cursor": "give --entries"},
+        "not_checked": {"the state of 1 cursor": "add --entries"},
     }
     assert "unknown: ledger 375 not given" in run("show-cursor", "last-words", *sources[:2]).stdout
 
@@ -124,7 +124,7 @@ def test_a_state_in_a_ledger_is_unknown_without_entries(sources: list[str]) -> N
 def test_a_missing_cursor_ledger_is_not_found(sources: list[str], tmp_path: Path) -> None:
     done = run(*READER, *sources[:2], "--entries", frames_of(tmp_path, 1, b"x"))
     assert done.returncode == 3
-    assert "its state lies in ledger 375, of which no source has an entry" in done.stderr
+    assert "its state is in ledger 375, but no source has an entry of it" in done.stderr
     assert "position" in done.stdout
 
 
@@ -140,7 +140,7 @@ def test_an_older_entry_does_not_replace_a_missing_last_one(sources: list[str], 
     closed_sources = ["--store", f"snapshot:{store}", "--entries", frames_of(tmp_path, 375, state)]
     done = run(*READER, *closed_sources, "-o", "json")
     assert done.returncode == 3
-    assert "of which no source has the last entry" in done.stderr
+    assert "but no source has the last entry of it" in done.stderr
     shown = run("get", "cursor", "last-words", "reader", *closed_sources)
     assert shown.returncode == 3
     assert "the last entry, 49, of ledger 375 counts, but entries after 0 may be on bookies" in shown.stderr
@@ -227,7 +227,7 @@ def test_history_shows_the_entries_of_the_cursor_ledger(sources: list[str]) -> N
     ]
     closed = run("show-cursor", "orders", "batch-idx", "--history", *sources)
     assert (closed.returncode, closed.stdout) == (0, "")
-    assert "its state is in the record, it has no ledger" in closed.stderr
+    assert "has no ledger, because its state is in the record" in closed.stderr
 
 
 def test_the_end_of_an_open_ledger_comes_from_the_entries(sources: list[str]) -> None:
@@ -237,7 +237,7 @@ def test_the_end_of_an_open_ledger_comes_from_the_entries(sources: list[str]) ->
     assert (known["backlog"], known["backlog_at_least"]) == (207, 207)
     assert without["backlog"] is None
     assert without["backlog_at_least"] < 207
-    assert "the end of the open ledger behind 1 cursor" in json.loads(done.stderr)["not_checked"]
+    assert "the end of the open ledger after 1 cursor" in json.loads(done.stderr)["not_checked"]
     assert f"{without['backlog_at_least']} or more" in run("show-cursor", "orders", *sources[:2]).stdout
 
 
@@ -264,7 +264,7 @@ def test_an_invalid_broker_conf_is_an_error(sources: list[str], tmp_path: Path) 
     [
         (["nosuch"], 3, "no topic persistent://public/default/nosuch"),
         (["last-words", "raeder"], 3, "did you mean reader?"),
-        (["last-words", "--history"], 2, "--history is of one subscription"),
+        (["last-words", "--history"], 2, "--history needs one subscription"),
         (["last-words", "--from-conf", "/nowhere/broker.conf"], 3, "no such file"),
         (["a/b/c/d/e//"], 2, "invalid topic"),
     ],

@@ -258,7 +258,7 @@ def test_acknowledgements_in_open_transactions_are_unknown_without_entries(captu
     (shown,) = json.loads(out)
     assert (shown["pending_acks"], shown["pending_acks_unknown"]) == ([], "no source of entries was given")
     not_checked = json.loads(messages)["not_checked"]
-    assert not_checked["acknowledgments in open transactions of 1 cursor"] == "give --entries"
+    assert not_checked["acknowledgements in open transactions of 1 cursor"] == "add --entries"
 
 
 def test_the_store_has_the_pending_acknowledgements_of_segments(capture: Capture) -> None:

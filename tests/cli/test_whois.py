@@ -100,7 +100,7 @@ def test_the_entries_of_a_ledger_without_metadata_are_deleted(
 def test_a_ledger_is_described_by_its_entries_without_a_store(sources: list[str]) -> None:
     done = run(18, *sources[2:])
     assert done.returncode == 0
-    assert "ledger 18  owner not known" in done.stdout
+    assert "ledger 18  owner unknown" in done.stdout
     assert "holds: messages, the first from producer orders-producer" in done.stdout
     assert "owners (no --store)" in done.stderr
 
@@ -179,7 +179,7 @@ def test_the_source_of_a_shadow_topic_keeps_its_ledgers(capture: Capture) -> Non
 
 def test_whois_needs_a_store_or_entries() -> None:
     done = run(1)
-    assert (done.returncode, "neither store nor entries" in done.stderr) == (2, True)
+    assert (done.returncode, "no store and no entries" in done.stderr) == (2, True)
 
 
 def test_an_offloaded_ledger_may_be_absent_from_bookkeeper(tmp_path: Path) -> None:

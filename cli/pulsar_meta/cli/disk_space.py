@@ -1,4 +1,4 @@
-"""How `disk` shows the space of each bookie, and the space that a change would free."""
+"""The tables of `disk` by bookie, and of the bytes that a change would free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARTS = ("live", "held", "deleted", "orphan", "dead", "journals", "index", "oth
 
 
 def change_of(deleted: Sequence[str], retention: str | None) -> Change | None:
-    """Return the change that --if-deleted and --if-retention describe, None without either."""
+    """Return the change that --if-deleted and --if-retention describe, or None without either."""
     if not deleted and retention is None:
         return None
     kept = None if retention is None else 0 if retention == "0" else parse_duration(retention) * 1000
@@ -26,13 +26,13 @@ def change_of(deleted: Sequence[str], retention: str | None) -> Change | None:
 def check_change(change: Change | None, by: str | None, *, has_store: bool) -> None:
     """Raise UsageError if a change is combined with --by, or there is no store."""
     if change is not None and by is not None:
-        raise UsageError("--if-deleted and --if-retention have rows of their own: leave --by out")
+        raise UsageError("--if-deleted and --if-retention can't be combined with --by: remove one of them")
     if change is not None and not has_store:
-        raise UsageError("--if-deleted and --if-retention need the subscriptions: give --store URL")
+        raise UsageError("--if-deleted and --if-retention need the subscriptions: add --store URL")
 
 
 def add_up(shell: Shell, rows: Sequence[Document], change: Change | None) -> None:
-    """Print what the rows of a table add up to, to a person."""
+    """Print the totals of a table."""
     total = sum(row["size"] for row in rows)
     if change is not None:
         bookies = {row["bookie"]: 0 for row in rows}

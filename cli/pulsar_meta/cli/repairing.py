@@ -19,6 +19,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.decision import Decided
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
 
@@ -41,12 +42,16 @@ def report_as_warning(shell: Shell) -> Report:
 @contextmanager
 def open_for_repair(
     shell: Shell, url: str | None, entries: Sequence[str] | None, writing: WriteOptions
-) -> Iterator[tuple[Store, EntrySource | None]]:
-    """Open the store as `open_for_writing` does, and the entry sources if any are configured."""
+) -> Iterator[tuple[Store, EntrySource | None, Readers]]:
+    """Open the store as `open_for_writing` does, and the entry sources if any are configured.
+
+    Yields them with the releases that have to load what a repair writes.
+    """
     urls = list(entries or shell.settings.entries)
     with ExitStack() as stack:
         store = stack.enter_context(open_for_writing(shell, url, writing))
-        yield store, stack.enter_context(open_entry_sources(urls, store)) if urls else None
+        source = stack.enter_context(open_entry_sources(urls, store)) if urls else None
+        yield store, source, Readers.of(store, tuple(writing.for_version or ()))
 
 
 def run_repair(

@@ -1,4 +1,4 @@
-"""`disk`, `ledgers` and `whois`: what uses disk space, which ledgers a disk has, and why a ledger is kept."""
+"""`disk`, `ledgers` and `whois`: disk usage, the ledgers on a disk, and the owner of a ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.disk.contents import ledger_lines, lines_by_log
-from pulsar_meta.jobs.disk.space import bookies_of, by_bookie, freed_by
+from pulsar_meta.jobs.disk.space import Change, bookies_of, by_bookie, freed_by
 from pulsar_meta.jobs.disk.usage import (
     DELETED,
     ORPHAN,
@@ -46,7 +46,7 @@ from pulsar_meta.stores.base import Store
 
 
 class By(StrEnum):
-    """What a line is about."""
+    """The subject of a line."""
 
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
@@ -59,33 +59,37 @@ def disk(
     entries: EntriesUrls = None,
     store: StoreUrl = None,
     by: Annotated[
-        By | None, typer.Option("--by", help="A line for each. Default: topic; log without a store.")
+        By | None,
+        typer.Option("--by", help="Group by this. Default: topic, or log without a store."),
     ] = None,
     if_deleted: Annotated[
         list[str] | None,
         typer.Option(
             "--if-deleted",
             metavar="SUBSCRIPTION",
-            help="Show what would become free without this subscription, in every topic. Repeatable.",
+            help="Show the bytes that deleting this subscription in every topic would free (repeatable).",
         ),
     ] = None,
     if_retention: Annotated[
         str | None,
         typer.Option(
             "--if-retention",
-            metavar="T",
-            help="Show what would become free if the retention were 0, 90s, 12h, 7d.",
+            metavar="TIME",
+            help="Show the bytes that this retention would free: 0, 90s, 12h, 7d.",
         ),
     ] = None,
     other_stores: OtherStores = None,
 ) -> None:
-    """Show what takes the place on disks: topics and what belongs to them, subscriptions, entry logs.
+    """Show what uses disk space: topics, subscriptions or entry logs.
 
-    By topic: the bytes of its data, cursors, compacted data, indexes of delayed messages and schemas, and
-    those of ledgers that nobody names (orphan) or that BookKeeper does not know (deleted: garbage collection
-    takes them). By subscription: what each holds, and what nothing but it holds. By log: how much of each
-    entry log is live, and the dead bytes that compaction would free. Each bookie's copy counts. By bookie:
-    every byte in its directories once, so that the columns add up to what `du --apparent-size` reports.
+    Use it when bookies run out of space, or before you delete something. Every bookie's copy counts.
+
+    By topic, it shows the bytes of data, cursors, compacted data, indexes of delayed messages and schemas,
+    and those of ledgers that no record refers to (orphan) or that BookKeeper has deleted but not yet
+    garbage-collected (deleted). By subscription, it shows the bytes that each one retains, and the bytes
+    that only this subscription retains. By log, it shows the live bytes of each entry log, and the dead
+    bytes that compaction would free. By bookie, it counts every byte in the bookie's directories once, so
+    that the columns add up to the result of `du --apparent-size`.
 
     --if-deleted and --if-retention show, for each topic and bookie, the bytes that a change would free.
 
@@ -97,79 +101,77 @@ def disk(
       pulsar-meta disk --if-deleted reports --entries bookie-disk:data/bookie
     """
     urls, faults, unseen = shell.entries_urls(entries), Faults(shell), dict[str, str]()
+    change = change_of(if_deleted or (), if_retention)
     with ExitStack() as stack:
-        has_store = store is not None or shell.settings.store is not None
-        opened = stack.enter_context(shell.store(store)) if has_store else None
-        change = change_of(if_deleted or (), if_retention)
-        check_change(change, by, has_store=has_store)
+        opened = _optional_store(shell, store, stack)
+        check_change(change, by, has_store=opened is not None)
         if opened is None and by not in (None, By.LOG, By.BOOKIE):
-            raise UsageError(f"--by {by}: whose ledgers are is in the store, give --store URL")
+            raise UsageError(f"--by {by} needs the owners of ledgers: add --store URL")
         if opened is not None:
             check_inhabited(opened)
         source = stack.enter_context(open_entry_sources(urls, opened))
         usage = usage_of(source, faults.report)
         if opened is not None and opened.is_stale:
-            # To a database as it was before, ledgers that are new on the disks are deleted ones.
+            # In an older state of the store, new ledgers on the disks would count as deleted.
             opened = stack.enter_context(shell.store(store))
         owned = None
         if opened is not None:
-            beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
-            others = OtherClusters(opened, beside, faults.report)
-            owned = ownership(opened, source, usage, faults.report, unseen.__setitem__, others)
-        rows: list[Document]
-        if change is not None and opened is not None:
-            view, layouts = FREED, bookies_of(urls)
-            rows = list(freed_by(change, layouts, opened, source, usage, faults.report))
-        elif by is By.BOOKIE:
-            view, layouts = BOOKIES, bookies_of(urls)
-            rows = list(by_bookie(layouts, opened, source, usage, owned, faults.report))
-        else:
-            rows, view = _answer(
-                by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
-            )
+            other = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+            clusters = OtherClusters(opened, other, faults.report)
+            owned = ownership(opened, source, usage, faults.report, unseen.__setitem__, clusters)
+        by = by or (By.LOG if opened is None else By.TOPIC)
+        rows, view = _rows(by, change, urls, opened, source, usage, owned, faults)
         checked = {"ledgers": len(usage.ledgers), "entries": usage.total.entries}
         left_out = unseen | _left_out(owned) | unsized(usage.unsized)
         if change is not None and change.retention is None:
             left_out["retention"] = "policies may keep ledgers longer, see --if-retention"
         shell.emit(rows, view, about=lambda: (*map(redact, urls), checked_text(checked, left_out)))
         if view is LOGS:
-            _sum_up(shell, rows)
+            _print_totals(shell, rows)
         elif view in (BOOKIES, FREED):
             add_up(shell, rows, change)
         shell.summary(checked, left_out)
         faults.finish(source)
 
 
-def _answer(
+def _optional_store(shell: Shell, url: str | None, stack: ExitStack) -> Store | None:
+    has_store = url is not None or shell.settings.store is not None
+    return stack.enter_context(shell.store(url)) if has_store else None
+
+
+def _rows(
     by: By,
+    change: Change | None,
+    urls: Sequence[str],
     store: Store | None,
     source: EntrySource,
     usage: Usage,
     owned: Ownership | None,
     faults: Faults,
 ) -> tuple[list[Document], View]:
-    """Return the rows, and how they are shown."""
+    """Return the rows with their view."""
+    if change is not None and store is not None:
+        return list(freed_by(change, bookies_of(urls), store, source, usage, faults.report)), FREED
+    if by is By.BOOKIE:
+        return list(by_bookie(bookies_of(urls), store, source, usage, owned, faults.report)), BOOKIES
     if by is By.LOG or store is None or owned is None:
         return list(by_log(source, usage, owned, faults.report)), LOGS
     if by is By.SUBSCRIPTION:
-        found = list(by_subscription(store, source, usage, faults.report))
-        return sorted(found, key=lambda row: -(row["size"] or 0)), SUBSCRIPTIONS
+        rows = by_subscription(store, source, usage, faults.report)
+        return sorted(rows, key=lambda row: -(row["size"] or 0)), SUBSCRIPTIONS
     return list(by_topic(usage, owned)), TOPICS
 
 
-def _sum_up(shell: Shell, rows: Sequence[Document]) -> None:
-    """Say of a person's table what all logs come to."""
+def _print_totals(shell: Shell, rows: Sequence[Document]) -> None:
     parts = [f"{size(total_of(rows, name))} {name}" for name in ("live", "dead")]
     logs = counted(len(rows), "entry logs")
-    shell.note(
-        f"{size(total_of(rows, 'size'))} in {logs}: {', '.join(parts)} (compaction frees what is dead)"
-    )
+    shell.note(f"{size(total_of(rows, 'size'))} in {logs}: {', '.join(parts)} (compaction frees dead bytes)")
 
 
 def _left_out(owned: Ownership | None) -> dict[str, str]:
     if owned is None:
         return {"owners": "no --store"}
-    return {} if owned.knows_ledgers else {"BookKeeper's metadata": "the store has none below /ledgers"}
+    return {} if owned.knows_ledgers else {"BookKeeper's metadata": "the store has no /ledgers"}
 
 
 def _topic_row(row: Document) -> list[str]:
@@ -192,7 +194,7 @@ TOPICS = View(
     _topic_row,
     frozenset({"ledgers", "entries", "bytes"}),
     fields=("name", "role", "ledgers", "entries", "size"),
-    title="What takes the place on disks, by topic",
+    title="Disk usage by topic",
     bars={"bytes": "size"},
 )
 SUBSCRIPTIONS = View(
@@ -200,7 +202,7 @@ SUBSCRIPTIONS = View(
     _subscription_row,
     frozenset({"ledgers", "bytes", "by it alone"}),
     fields=("topic", "cursor", "ledgers", "size", "alone"),
-    title="What subscriptions hold on disks",
+    title="Disk usage by subscription",
     bars={"bytes": "size"},
 )
 LOGS = View(
@@ -210,7 +212,7 @@ LOGS = View(
     fields=(
         "log", "bookie", "sealed", "size", "ledgers", "live_ledgers", "live", "dead", "deleted", "orphan",
     ),
-    title="What takes the place on disks, by entry log",
+    title="Disk usage by entry log",
     bars={"bytes": "size", "dead": "dead"},
 )  # fmt: skip
 
@@ -220,14 +222,15 @@ def ledgers(
     entries: EntriesUrls = None,
     store: StoreUrl = None,
     by_log: Annotated[
-        bool, typer.Option("--by-log", help="A line for each ledger in each entry log, deleted ones too.")
+        bool, typer.Option("--by-log", help="One line per ledger and entry log, including deleted ledgers.")
     ] = False,
 ) -> None:
-    """List the ledgers that lie on disks, with entries, bytes, times and files.
+    """List the ledgers on disks with entries, bytes, times and files.
 
-    Bytes are those of records in the logs; the times those of the first and the last entry, where they are
-    messages. With --by-log the logs themselves say what is in them: by the map at the end of a sealed one,
-    which has no numbers of entries, else by their records. No store is needed (--store is for bookie:).
+    Use it to see what a bookie's disk has; no store is needed (--store is for bookie:). Bytes are the sizes
+    of records in entry logs. Times are those of the first and the last entry, if they are messages. With
+    --by-log, the list comes from the entry logs instead of the bookie's index: from the ledger map at the end
+    of a sealed log, which has no entry counts, else from the log's records.
 
     Examples:
       pulsar-meta ledgers --entries bookie-disk:data/bookie
@@ -235,9 +238,7 @@ def ledgers(
     """
     urls, faults = shell.entries_urls(entries), Faults(shell)
     with ExitStack() as stack:
-        has_store = store is not None or shell.settings.store is not None
-        opened = stack.enter_context(shell.store(store)) if has_store else None
-        source = stack.enter_context(open_entry_sources(urls, opened))
+        source = stack.enter_context(open_entry_sources(urls, _optional_store(shell, store, stack)))
         counts = Counter[str]()
         lines = (
             lines_by_log(source, faults.report, lambda: counts.update(logs=1))
@@ -251,7 +252,7 @@ def ledgers(
 
 
 def _counted(lines: Iterable[Document], counts: Counter[str]) -> Iterator[Document]:
-    """Yield the lines and count, each ledger once, what comes by."""
+    """Yield the lines, and count entries and different ledgers."""
     ledgers = set[int]()
     for line in lines:
         ledgers.add(line["ledger_id"])
@@ -292,46 +293,48 @@ BY_LOG = View(
 
 def whois(
     shell: Shell,
-    ledgers: Annotated[list[str], typer.Argument(metavar="LEDGER", help="Numbers of ledgers.")],
+    ledgers: Annotated[list[str], typer.Argument(metavar="LEDGER", help="Ledger ids.")],
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     other_stores: OtherStores = None,
 ) -> None:
-    """Show whose ledgers are, their state, bookies and bytes, and why they are still kept.
+    """Show the owners of ledgers, and why the ledgers are kept.
 
-    Topics, cursors, schemas, compaction and indexes of delayed messages name ledgers; what BookKeeper's
-    metadata says a ledger was created for is shown beside. With --entries also what is here of each; without
-    a store that is all there is. One pass over the store for all ledgers together.
+    Use it to find the topic of a ledger id in a log message, or to see why a ledger is not deleted. It
+    searches topics, cursors, schemas, compacted data and indexes of delayed messages, and shows what
+    BookKeeper's metadata says about the ledger's purpose. With --entries, it also shows how much of the
+    ledger is in these sources; they are enough if you have no store. All ledgers need only one scan of the
+    store.
 
     Examples:
       pulsar-meta whois 123 456 --store zk://zk1:2181
       pulsar-meta whois 123 --entries bookie-disk:data/bookie
     """
-    wanted = list(dict.fromkeys(map(parse_ledger_id, ledgers)))
+    ledger_ids = list(dict.fromkeys(map(parse_ledger_id, ledgers)))
     urls = list(entries or shell.settings.entries)
     faults, unseen = Faults(shell), dict[str, str]()
     with ExitStack() as stack:
-        has_store = store is not None or shell.settings.store is not None
-        opened = stack.enter_context(shell.store(store)) if has_store else None
+        opened = _optional_store(shell, store, stack)
         if opened is None and not urls:
-            raise UsageError("neither store nor entries: give --store URL or --entries URL")
+            raise UsageError("no store and no entries: add --store URL or --entries URL")
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         others = None
         if opened is not None:
-            beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
-            others = OtherClusters(opened, beside, faults.report)
-        found = list(owners_and_reasons(wanted, opened, source, faults.report, unseen.__setitem__, others))
-        shell.emit(found, WHOIS_VIEW)
+            other = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+            others = OtherClusters(opened, other, faults.report)
+        owners = owners_and_reasons(ledger_ids, opened, source, faults.report, unseen.__setitem__, others)
+        documents = list(owners)
+        shell.emit(documents, WHOIS_VIEW)
         left_out = dict(unseen)
         left_out |= {"owners": "no --store"} if opened is None else {IN_MEMORY: "not visible here"}
         left_out |= {"entries": "no --entries"} if source is None else {}
-        if found or not faults.worst:
-            shell.summary({"ledgers": len(found)}, left_out)
+        if documents or not faults.worst:
+            shell.summary({"ledgers": len(documents)}, left_out)
         faults.finish(source)
 
 
 def _lines(document: Document) -> Iterator[str]:
-    yield f"ledger {document['ledger_id']}  {_whose(document)}"
+    yield f"ledger {document['ledger_id']}  {_owner(document)}"
     known = ", ".join(_known(document))
     if known:
         yield f"  {known}"
@@ -341,15 +344,15 @@ def _lines(document: Document) -> Iterator[str]:
     for owner in document["named_by"]:
         shadow = f", a shadow of {owner['shadow_of']}" if "shadow_of" in owner else ""
         cluster = f"{owner['cluster']} " if "cluster" in owner else ""
-        yield f"  named by {cluster}{owner['path']} ({owner['role']}{shadow})"
+        yield f"  referenced by {cluster}{owner['path']} ({owner['role']}{shadow})"
     if document["created_for"] is not None and not document["named_by"]:
-        one = document["created_for"]
-        yield f"  created as {one['role']} of {one['name']}{_of(one['cursor'])}"
+        origin = document["created_for"]
+        yield f"  created as {origin['role']} of {origin['name']}{_suffix(origin['cursor'])}"
     yield from (f"  kept: {reason}" for reason in document["kept_by"])
 
 
 def _known(document: Document) -> Iterator[str]:
-    """Yield what BookKeeper and the topic say of a ledger."""
+    """Yield the facts that BookKeeper and the topic have about a ledger."""
     if document["metadata"] in ("absent", "broken"):
         yield f"BookKeeper's metadata {document['metadata']}"
     if document["state"] is not None:
@@ -364,7 +367,7 @@ def _known(document: Document) -> Iterator[str]:
 
 
 def _here(document: Document) -> Iterator[str]:
-    """Yield what the entries that were given say of a ledger."""
+    """Yield the facts about a ledger in the sources of --entries."""
     if document["entries_here"] is None:
         return
     files = f" in {', '.join(document['files'])}" if document["files"] else ""
@@ -374,13 +377,13 @@ def _here(document: Document) -> Iterator[str]:
         yield ", ".join(filter(None, [f"  holds: {document['content']}", " to ".join(filter(None, times))]))
 
 
-def _whose(document: Document) -> str:
+def _owner(document: Document) -> str:
     if document["name"] is None:
-        return "owner not known" if document["metadata"] == "unread" else "nobody names it"
-    return f"{document['role']} of {document['name']}{_of(document['cursor'])}"
+        return "owner unknown" if document["metadata"] == "unread" else "no record refers to it"
+    return f"{document['role']} of {document['name']}{_suffix(document['cursor'])}"
 
 
-def _of(cursor: str | None) -> str:
+def _suffix(cursor: str | None) -> str:
     return "" if cursor is None else f" {cursor}"
 
 

@@ -15,44 +15,44 @@ from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.repair import compaction, count, generator, topic_record
+from pulsar_meta.jobs.repair import compaction, count, generator, ledger_metadata, topic_record
 from pulsar_meta.jobs.repair import cursor as cursors
 from pulsar_meta.jobs.repair import schema as schemas
-from pulsar_meta.jobs.repair.ledger_metadata import repair_ledger_metadata as repair
 from pulsar_meta.jobs.repair.missing_ledger import Run, drop_ledger, skip_entries
-from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.topic import parse_ledger_id, parse_position
+
+PARTITION_HELP = "A topic, or one partition of a partitioned topic."
+PARTITIONS_HELP = "A topic; a partitioned topic means all its partitions."
 
 
 def repair_compaction(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="A topic, of a partitioned one a partition.")],
+    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
     writing: WriteOptions,
     ledger: Annotated[
         int | None,
-        typer.Option("--ledger", min=0, help="The ledger to point to. Default: the one that goes farthest."),
+        typer.Option("--ledger", min=0, help="Compacted ledger. Default: the one that reaches farthest."),
     ] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Point to none.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Remove the reference instead.")] = False,
     confirm: Confirm = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """Point a topic to its compacted data again, which brokers lost sight of; or take the pointer away.
+    """Restore or remove a topic's reference to its compacted data.
 
-    What was trimmed after a compaction is only in the compacted ledger, and the cursor __compaction has the
-    only pointer to it. Its ledger is found by what brokers write into its metadata; with --entries it is read
-    through first. Where the cursor's state lies in a ledger --entries are needed: all of it moves into the
-    record. With a pointer to a ledger that is gone compacted reading stalls: --drop, then compact again.
+    Use it when consumers with readCompacted miss old keys, or stall. Entries that were trimmed after a
+    compaction exist only in the compacted ledger, and only the cursor __compaction refers to that ledger. The
+    command finds the ledger by its metadata; with --entries, it reads the ledger first. It needs --entries if
+    the cursor's state is in a ledger, because it moves that state into the record. If the compacted ledger is
+    lost, use --drop, then compact the topic again.
 
     Examples:
       pulsar-meta repair compaction prices --entries bookie: --dry-run
       pulsar-meta repair compaction prices --drop --yes
     """
     if drop and ledger is not None:
-        raise UsageError("--ledger N points to a ledger, --drop to none: one of them")
-    with open_for_repair(shell, store, entries, writing) as (opened, source):
-        readers = Readers.of(opened, tuple(writing.for_version or ()))
+        raise UsageError("--ledger and --drop can't be combined: remove one of them")
+    with open_for_repair(shell, store, entries, writing) as (opened, source, readers):
         name = TopicName.parse(topic)
         repair = compaction.repair_compaction(opened, source, name, readers, ledger_id=ledger, drop=drop)
         run_repair(shell, opened, repair, writing, confirm, source)
@@ -60,74 +60,72 @@ def repair_compaction(
 
 def repair_count(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="The topic; of a partitioned one all its partitions.")],
+    topic: Annotated[str, typer.Argument(help=PARTITIONS_HELP)],
     writing: WriteOptions,
     ledgers: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LEDGER", help="Ledgers of it. Default: all.", show_default=False),
+        typer.Argument(metavar="LEDGER", help="Ledgers of the topic. Default: all.", show_default=False),
     ] = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     confirm: Confirm = None,
 ) -> None:
-    """Make the topic's list and BookKeeper's metadata agree on where ledgers end.
+    """Make a topic's ledger list agree with BookKeeper's metadata.
 
-    With the bookies' disks (--entries bookie-disk:…) both get what is there; if that is less than the list
-    counts, entries are given up, and it asks for the topic's name. Without disks a ledger that the list
-    counts as empty gets what BookKeeper has (a broker drops it otherwise), and one with two different ends
-    becomes OPEN: whoever opens it recovers it, and the bookies say where it ends.
+    Use it when check reports that the two disagree about the end of a ledger. With the bookies' disks
+    (--entries bookie-disk:), both get the last entry on the disks; if the list has more entries, the command
+    asks for the topic's name, because those entries are given up. Without disks, a ledger that is empty in
+    the list gets the end in BookKeeper's metadata, because otherwise a broker drops it. A ledger with two
+    different ends becomes OPEN, so that BookKeeper recovers it and takes the end from the bookies.
 
     Examples:
       pulsar-meta repair count orders --dry-run
       pulsar-meta repair count orders 25 --entries bookie-disk:/bk/data --yes
     """
-    urls = list(entries or shell.settings.entries)
-    chosen = [parse_ledger_id(text) for text in ledgers or ()]
-    with ExitStack() as stack:
-        opened = stack.enter_context(open_for_writing(shell, store, writing))
-        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        readers = Readers.of(opened, tuple(writing.for_version or ()))
-        repair = count.repair_count(opened, source, TopicName.parse(topic), chosen, readers)
+    ledger_ids = [parse_ledger_id(text) for text in ledgers or ()]
+    with open_for_repair(shell, store, entries, writing) as (opened, source, readers):
+        repair = count.repair_count(opened, source, TopicName.parse(topic), ledger_ids, readers)
         run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def repair_cursor(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="A topic, of a partitioned one a partition.")],
-    cursor: Annotated[str, typer.Argument(help="The subscription.")],
+    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
+    cursor: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")],
     writing: WriteOptions,
     position: Annotated[
         str | None,
-        typer.Option("--position", metavar="LEDGER:ENTRY", help="The last entry that counts as read."),
+        typer.Option("--position", metavar="LEDGER:ENTRY", help="The last acknowledged entry."),
     ] = None,
-    earliest: Annotated[bool, typer.Option("--earliest", help="Before the topic's first entry.")] = False,
+    earliest: Annotated[bool, typer.Option("--earliest", help="Before the first entry.")] = False,
     latest: Annotated[
-        bool, typer.Option("--latest", help="Behind its last entry: the backlog is skipped.")
+        bool, typer.Option("--latest", help="After the last entry, which skips the backlog.")
     ] = False,
     confirm: Confirm = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """Give a cursor a record that brokers load: its own cannot be read, or its ledger is gone or not its own.
+    """Give a subscription a cursor record that brokers can load.
 
-    Brokers do not load a topic with such a record; where only the ledger is gone they go back, and messages
-    come again. With --entries the state is read from the cursor's ledger: position, single acknowledgements,
-    properties. Else say where it is to stand. How many entries come again or are skipped is said first.
+    Use it when a cursor's record can't be read, or when its ledger is lost or belongs to another cursor.
+    Brokers don't load a topic with an unreadable cursor record; if only the ledger is lost, the cursor moves
+    back and messages are redelivered. With --entries, the position, individual acknowledgements and
+    properties are read from the cursor's ledger; otherwise, choose a position. The command prints how many
+    entries are redelivered or skipped before it asks for confirmation.
 
     Examples:
       pulsar-meta repair cursor orders billing --entries bookie: --dry-run
       pulsar-meta repair cursor orders billing --position 7312:41
     """
-    chosen = _target(position, earliest=earliest, latest=latest)
-    with open_for_repair(shell, store, entries, writing) as (opened, source):
-        readers = Readers.of(opened, tuple(writing.for_version or ()))
-        repair = cursors.repair_cursor(opened, source, TopicName.parse(topic), cursor, chosen, readers)
+    target = _target(position, earliest=earliest, latest=latest)
+    with open_for_repair(shell, store, entries, writing) as (opened, source, readers):
+        repair = cursors.repair_cursor(opened, source, TopicName.parse(topic), cursor, target, readers)
         run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def _target(position: str | None, *, earliest: bool, latest: bool) -> cursors.Target | None:
     if (position is not None) + earliest + latest > 1:
-        raise UsageError("one of --position, --earliest and --latest")
+        raise UsageError("--position, --earliest and --latest can't be combined: choose one of them")
     if position is not None:
         return parse_position(position)
     if earliest:
@@ -142,23 +140,20 @@ def repair_generator(
     entries: EntriesUrls = None,
     at_least: Annotated[
         int | None,
-        typer.Option("--at-least", min=1, help="The next id is this one or a higher, where more is known."),
+        typer.Option("--at-least", min=1, help="Lowest next id; known ledgers can raise it further."),
     ] = None,
 ) -> None:
-    """Move the generator of ledger ids above every id that was ever used, as far as that is known.
+    """Raise the counter of ledger ids above every known ledger.
 
-    Known are the counter itself, /ledgers, whatever records name, and with --entries what is on the bookies'
-    disks. An id that is given out twice overwrites entries. Stop all brokers first. A counter never goes
-    back, nor by undo.
+    Use it after you restored a store, or when check reports the counter, because an id that is used twice
+    overwrites entries. Stop all brokers first. The command reads the counter, /ledgers, all records, and with
+    --entries the bookies' disks. Undo does not lower the counter.
 
     Examples:
       pulsar-meta repair generator --store zk://zk1:2181 --dry-run
       pulsar-meta repair generator --entries bookie-disk:/bk/data --yes
     """
-    urls = list(entries or shell.settings.entries)
-    with ExitStack() as stack:
-        opened = stack.enter_context(open_for_writing(shell, store, writing))
-        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+    with open_for_repair(shell, store, entries, writing) as (opened, source, _):
         repair = generator.repair_generator(opened, source, report_as_warning(shell), at_least)
         run_repair(shell, opened, repair, writing, source=source)
 
@@ -167,91 +162,84 @@ def repair_ledger_metadata(
     shell: Shell,
     names: Annotated[
         list[str],
-        typer.Argument(metavar="LEDGER|TOPIC", help="Numbers of ledgers, or topics: all of theirs."),
+        typer.Argument(metavar="LEDGER|TOPIC", help="Ledger ids, or topics for all their ledgers."),
     ],
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also where there is metadata that can be decoded: made anew.")
+        bool, typer.Option("--again", help="Also replace metadata that can be decoded.")
     ] = False,
 ) -> None:
-    """Write BookKeeper's metadata of ledgers again that is gone or garbage, before a broker loads the topic.
+    """Rewrite BookKeeper metadata of ledgers that is lost or corrupt.
 
-    From the topic's list and, with --entries, from the bookies' disks: last entry, length, digest type,
-    bookies. The last ledger of a topic becomes OPEN: the broker recovers it. Loading a topic drops a last
-    ledger without metadata, with what it holds; and bookies delete entries of ledgers without metadata at
-    their next garbage collection, so stop them first.
+    Use it before a broker loads the topic: a broker drops a last ledger without metadata, including its
+    entries. Stop the bookies first, because they delete the entries of such ledgers at the next garbage
+    collection. Last entry, length, digest type and bookies come from the topic's list and, with --entries,
+    from the bookies' disks. A topic's last ledger becomes OPEN, so that the broker recovers it.
 
     Examples:
       pulsar-meta repair ledger-metadata orders --store zk://zk1:2181 --dry-run
       pulsar-meta repair ledger-metadata 25 26 --entries bookie-disk:/bk/data
     """
-    with open_for_repair(shell, store, entries, writing) as (opened, source):
-        found = repair(opened, source, names, report_as_warning(shell), again=again)
-        run_repair(shell, opened, found, writing, source=source)
+    with open_for_repair(shell, store, entries, writing) as (opened, source, _):
+        repair = ledger_metadata.repair_ledger_metadata(
+            opened, source, names, report_as_warning(shell), again=again
+        )
+        run_repair(shell, opened, repair, writing, source=source)
 
 
 def repair_missing_ledger(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="The topic, or one partition.")],
-    ledger: Annotated[str, typer.Argument(help="The number of the ledger.")],
+    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
+    ledger: Annotated[str, typer.Argument(help="Id of the ledger.")],
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only", metavar="N|N-M", help="Acknowledge these entries, and keep the ledger (repeatable)."
-        ),
+        typer.Option("--only", metavar="N|N-M", help="Give up only these entries (repeatable)."),
     ] = None,
     only_absent: Annotated[
-        bool, typer.Option("--only-absent", help="The same for the entries that no disk of --entries has.")
+        bool, typer.Option("--only-absent", help="Give up only entries that no disk of --entries has.")
     ] = False,
     confirm: Confirm = None,
 ) -> None:
-    """DANGEROUS: give up a ledger whose entries are lost, or single entries of it, so that reading goes on.
+    """DANGEROUS: give up a lost ledger, or single lost entries.
 
-    The ledger goes out of the topic's list, and subscriptions that stand in it go on at the next one; all its
-    entries are given up. Where some are still there, --only or --only-absent gives up just the others: they
-    count as acknowledged in every subscription. Try repair ledger-metadata first: what bookies still have is
-    not lost. Nothing is deleted from bookies.
+    Use it as the last resort, when readers stall because entries are lost. Try repair ledger-metadata first:
+    entries that bookies still have are not lost. By default, the ledger is removed from the topic's list, all
+    its entries are given up, and subscriptions in it continue at the next ledger. With --only or
+    --only-absent, the ledger stays and only these entries are given up, by acknowledging them in every
+    subscription. Nothing is deleted from bookies.
 
     Examples:
       pulsar-meta repair missing-ledger orders 25 --dry-run
       pulsar-meta repair missing-ledger orders 25 --only 3-5 --confirm NAME -y
     """
     name, ledger_id = TopicName.parse(topic), parse_ledger_id(ledger)
-    runs = None if not only else [_run(text) for text in only]
+    runs = [_run(text) for text in only] if only else None
     if runs is not None and only_absent:
-        raise UsageError(
-            "--only says which entries, and --only-absent has the disks say it: give one of them"
-        )
-    urls = list(entries or shell.settings.entries)
-    with ExitStack() as stack:
-        opened = stack.enter_context(open_for_writing(shell, store, writing))
-        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        readers = Readers.of(opened, tuple(writing.for_version or ()))
-        single = runs is not None or only_absent
-        repair = (
-            skip_entries(opened, source, name, ledger_id, runs, readers)
-            if single
-            else drop_ledger(opened, name, ledger_id, readers)
-        )
+        raise UsageError("--only and --only-absent can't be combined: remove one of them")
+    with open_for_repair(shell, store, entries, writing) as (opened, source, readers):
+        if runs is not None or only_absent:
+            repair = skip_entries(opened, source, name, ledger_id, runs, readers)
+        else:
+            repair = drop_ledger(opened, name, ledger_id, readers)
         run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def _run(text: str) -> Run:
-    """Return the first and the last entry of a range."""
+    """Parse "3" or "3-5" as the first and the last entry of a range. Raises UsageError."""
     first, separator, last = text.partition("-")
     if not first.isdecimal() or (separator and not last.isdecimal()):
-        raise UsageError(f"--only {text}: an entry's number, or two with - between them")
+        raise UsageError(f"invalid --only {text!r}: expected an entry or a range such as 3-5")
     return int(first), int(last or first)
 
 
 def repair_offload(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="A topic, of a partitioned one a partition.")],
+    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
     writing: WriteOptions,
     ledgers: Annotated[
         list[str] | None,
@@ -260,20 +248,20 @@ def repair_offload(
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """Have brokers read offloaded ledgers from BookKeeper again: their object is gone, or never was whole.
+    """Make brokers read offloaded ledgers from BookKeeper again.
 
-    Only where BookKeeper still has its copy. Objects are looked for with --entries offload:URL; a ledger that
-    is named goes back in any case. An offload that did not end is forgotten, so that the next one begins
-    anew: brokers do that by themselves, and clean up before, where the storage is still the same.
+    Use it when an offloaded object is lost or incomplete, and BookKeeper still has its copy. The command
+    looks for objects in --entries offload:URL; a ledger that you name is read from BookKeeper in any case. An
+    unfinished offload is removed, so that the next one starts again. Brokers do that themselves, and delete
+    its objects, if they still use the same storage.
 
     Examples:
       pulsar-meta repair offload orders --entries offload:/mnt/tiered --dry-run
       pulsar-meta repair offload orders 7312 7313 --yes
     """
-    chosen = [parse_ledger_id(text) for text in ledgers or ()]
-    with open_for_repair(shell, store, entries, writing) as (opened, source):
-        readers = Readers.of(opened, tuple(writing.for_version or ()))
-        repair = generator.repair_offload(opened, source, TopicName.parse(topic), chosen, readers)
+    ledger_ids = [parse_ledger_id(text) for text in ledgers or ()]
+    with open_for_repair(shell, store, entries, writing) as (opened, source, readers):
+        repair = generator.repair_offload(opened, source, TopicName.parse(topic), ledger_ids, readers)
         run_repair(shell, opened, repair, writing, source=source)
 
 
@@ -284,13 +272,13 @@ def repair_partitions(
     store: StoreUrl = None,
     count: Annotated[
         int | None,
-        typer.Option("--count", min=1, help="How many partitions it has. Default: the last one and one."),
+        typer.Option("--count", min=1, help="Number of partitions. Default: enough for the highest one."),
     ] = None,
 ) -> None:
-    """Write the record of a partitioned topic again, which is gone, garbage, or says too few.
+    """Rewrite a partitioned topic's record of its partition count.
 
-    Brokers with PIP-414 refuse partitions whose topic has no such record. What the record says beside the
-    number stays, and so does a higher number.
+    Use it when the record is lost or corrupt, or when its count is too low: brokers with PIP-414 refuse
+    partitions without such a record. A higher count and all other fields of the record are kept.
 
     Examples:
       pulsar-meta repair partitions public/default/orders --dry-run
@@ -303,62 +291,61 @@ def repair_partitions(
 
 def repair_schema(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="A topic, or a partitioned one: partitions share its schema.")],
+    topic: Annotated[str, typer.Argument(help="A topic; partitions share the partitioned topic's schema.")],
     writing: WriteOptions,
     version: Annotated[
-        int | None, typer.Option("--version", min=0, help="This version. Default: all whose ledger is lost.")
+        int | None,
+        typer.Option("--version", min=0, help="This version. Default: all whose ledgers are lost."),
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(
-            "--schema", metavar="FILE", help="What it was: the schema, or the JSON of `pulsar-admin schemas`."
-        ),
+        typer.Option("--schema", help="The version's schema, or JSON of `pulsar-admin schemas`."),
     ] = None,
     confirm: Confirm = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """Take versions whose ledger is lost out of a topic's schema record, before a broker uses it.
+    """Remove versions with lost ledgers from a topic's schema record.
 
-    With one version lost brokers delete all of them when the schema is used, and no message can be decoded by
-    its schema any more. Schemas lie in ledgers, which only brokers write: with --schema a version is read
-    from another ledger of this topic that has the same one, if there is such; of the last version it is said
-    how a broker registers it again under its number.
+    Use it before a broker uses the schema: if the ledger of one version is lost, the broker deletes all
+    versions, and no message can be decoded by its schema. Only brokers write schemas to ledgers. With
+    --schema, the version uses another ledger of the topic that has the same schema, if there is one. For the
+    last version, the command prints how to register the schema again with the same version.
 
     Examples:
       pulsar-meta repair schema orders --dry-run
       pulsar-meta repair schema orders --version 3 --schema orders-3.avsc
     """
     if schema is not None and version is None:
-        raise UsageError("--schema: of which --version?")
+        raise UsageError("--schema FILE needs the version that it replaces: add --version N")
     text = None if schema is None else schemas.schema_of(read_input(schema))
     wanted = None if version is None else schemas.Wanted(version, text)
-    with open_for_repair(shell, store, entries, writing) as (opened, source):
+    with open_for_repair(shell, store, entries, writing) as (opened, source, _):
         repair = schemas.repair_schema(opened, source, TopicName.parse(topic), wanted)
         run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def repair_termination(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="A topic; of a partitioned one every partition.")],
+    topic: Annotated[str, typer.Argument(help=PARTITIONS_HELP)],
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     at_end: Annotated[
-        bool, typer.Option("--at-end", help="Keep it terminated, at its last entry instead.")
+        bool, typer.Option("--at-end", help="Keep the topic terminated, but at its last entry.")
     ] = False,
 ) -> None:
-    """Have a topic read to its end that was terminated before it.
+    """Make entries after a topic's termination readable.
 
-    The position goes, and the topic takes messages again: terminate it anew with pulsar-admin, or give
-    --at-end. What is terminated where it ends stays so.
+    Use it when a topic is terminated before its last entry, so that consumers don't get the rest. The topic
+    then accepts messages again. To keep it terminated, use --at-end, or terminate it again with pulsar-admin.
+    A topic that is terminated at its last entry is not changed.
 
     Examples:
       pulsar-meta repair termination public/default/orders --dry-run
       pulsar-meta repair termination orders --at-end --yes
     """
-    with open_for_repair(shell, store, entries, writing) as (opened, source):
-        readers = Readers.of(opened, tuple(writing.for_version or ()))
+    with open_for_repair(shell, store, entries, writing) as (opened, source, readers):
         name = TopicName.parse(topic)
         repair = count.repair_termination(opened, source, name, at_end=at_end, readers=readers)
         run_repair(shell, opened, repair, writing, source=source)
@@ -366,40 +353,35 @@ def repair_termination(
 
 def repair_topic_record(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="The topic; of a partitioned one all its partitions.")],
+    topic: Annotated[str, typer.Argument(help=PARTITIONS_HELP)],
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     older: Annotated[
         bool,
-        typer.Option(
-            "--older", help="Also ledgers before the first of the list: after a broker started it empty."
-        ),
+        typer.Option("--older", help="Add ledgers before the list's first, if a broker started it empty."),
     ] = False,
     confirm: Confirm = None,
     other_stores: OtherStores = None,
 ) -> None:
-    """Make the list of a topic's ledgers again, from the ledgers that say whose they are.
+    """Rebuild a topic's ledger list from the ledgers' metadata.
 
-    Use it for a record that is gone, empty, truncated or corrupt, or that lacks a ledger. Ledgers that a
+    Use it for a record that is lost, empty, truncated or corrupt, or that lacks a ledger. Ledgers that a
     broker has created since then stay in the list. Repair the record before a broker runs: a broker that
     loads a topic without a record starts it empty and moves every subscription to the new end. --entries
     tells how many entries a ledger has that BookKeeper has not closed. Ledgers that another topic or another
-    cluster names stay out. It asks for the topic's name if other evidence says that a ledger isn't the
-    topic's.
+    cluster refers to are left out. The command asks for the topic's name if other evidence says that a ledger
+    isn't the topic's.
 
     Examples:
       pulsar-meta repair topic-record orders --store zk://zk1:2181 --dry-run
       pulsar-meta repair topic-record orders --entries bookie: --yes
     """
-    urls = list(entries or shell.settings.entries)
     with ExitStack() as stack:
-        opened = stack.enter_context(open_for_writing(shell, store, writing))
-        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        readers = Readers.of(opened, tuple(writing.for_version or ()))
-        name = TopicName.parse(topic)
+        opened, source, readers = stack.enter_context(open_for_repair(shell, store, entries, writing))
         others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+        name, report = TopicName.parse(topic), report_as_warning(shell)
         repair = topic_record.repair_topic_record(
-            opened, source, name, report_as_warning(shell), readers, older=older, others=others
+            opened, source, name, report, readers, older=older, others=others
         )
         run_repair(shell, opened, repair, writing, confirm, source)

@@ -38,25 +38,27 @@ from pulsar_meta.stores.base import Store, Versioned
 def show_cursor(
     shell: Shell,
     topic: Annotated[str, typer.Argument(metavar="TOPIC|NAMESPACE", help="A topic, or tenant/namespace.")],
-    cursor: Annotated[str | None, typer.Argument(help="Everything about this subscription.")] = None,
+    cursor: Annotated[str | None, typer.Argument(metavar="SUBSCRIPTION", help="Show its details.")] = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     history: Annotated[
-        bool, typer.Option("--history", help="Each state in the cursor's ledger, the oldest first.")
+        bool, typer.Option("--history", help="Show each state in the cursor's ledger, oldest first.")
     ] = False,
     from_conf: Annotated[
-        Path | None, typer.Option("--from-conf", help="Take the limits from this broker.conf.")
+        Path | None, typer.Option("--from-conf", help="Take limits from this broker.conf.")
     ] = None,
     show_secrets: ShowSecrets = False,
 ) -> None:
-    """Show the subscriptions of a topic: position, backlog, what is acknowledged, where the state lies.
+    """Show positions, backlogs and acknowledgements of cursors.
 
-    While a subscription is in use its state is the last entry of a ledger of its own, and the record in the
-    store is old: --entries reads it. The backlog is that which a broker counts after loading the topic; in
-    messages where entries have broker metadata. With a name: record and ledger side by side, which of the two
-    a broker believes and why, what is acknowledged in transactions that have not ended, and how near the
-    limits are beyond which brokers write nothing down. Readers that are not durable live in brokers' memory
-    and are not here.
+    Use it when messages are redelivered or a backlog doesn't shrink. While a subscription is in use, its
+    state is in the last entry of the cursor's ledger, and the record in the store is outdated. Add --entries
+    to read the ledger. The backlog is the one that a broker would count after loading the topic; it is in
+    messages if entries have broker metadata.
+
+    With a subscription, shows the record next to the ledger, which of the two a broker uses and why, the
+    acknowledgements in open transactions, and how close the cursor is to the limits above which brokers don't
+    persist acknowledgements. Non-durable readers exist only in the brokers' memory and are not shown.
 
     Examples:
       pulsar-meta show-cursor orders --store zk://zk1:2181 --entries bookie:
@@ -65,7 +67,7 @@ def show_cursor(
       pulsar-meta show-cursor orders audit -o html --output audit.html
     """
     if history and cursor is None:
-        raise UsageError("--history is of one subscription: name it")
+        raise UsageError("--history needs one subscription: add its name after the topic")
     urls = shell.entries_urls(entries) if history else list(entries or shell.settings.entries)
     limits, faults = Limits.of(from_conf), Faults(shell)
     hide = iter if show_secrets else partial(map, mask)
@@ -73,112 +75,120 @@ def show_cursor(
         opened = stack.enter_context(shell.store(store))
         shell.warn_of_old_parts(opened, [topic])
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        seen = _Seen(faults, given=source is not None)
+        totals = _Totals(faults, has_source=source is not None)
         reader = SubscriptionReader.of(opened, source, faults.report)
         messages = None if source is None else MessageCounter(source)
-        about = lambda: (redact(opened.url), checked_text(seen.checked, seen.left_out()))  # noqa: E731
-        found = seen.counted(_subscriptions(reader, topic, cursor, seen))
+        about = lambda: (redact(opened.url), checked_text(totals.checked, totals.left_out()))  # noqa: E731
+        subscriptions = totals.count(_subscriptions(reader, topic, cursor, totals))
         if history and source is not None:
-            shell.emit(hide(_states(found, source, faults)), HISTORY, about=about)
+            shell.emit(hide(_states(subscriptions, source, faults)), HISTORY, about=about)
         elif cursor is None:
-            shell.emit(hide(line_of(one, messages) for one in found), LINES, about=about)
+            shell.emit(hide(line_of(each, messages) for each in subscriptions), LINES, about=about)
         else:
-            details = (detail_of(one, messages, limits, seen.pending(opened, source, one)) for one in found)
+            pending = partial(totals.pending, opened, source)
+            details = (detail_of(each, messages, limits, pending(each)) for each in subscriptions)
             shell.emit(hide(details), DETAIL, about=about)
-        seen.account(shell)
+        totals.print_summary(shell)
         faults.finish(source)
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What was looked at; `given`: there are entries in which states can be found."""
+class _Totals:
+    """Counts subscriptions and the facts about them that are unknown; `has_source` is True with --entries."""
 
     faults: Faults
-    given: bool
+    has_source: bool
     topics: int = 0
     cursors: int = 0
     unknown: int = 0
     open_ended: int = 0
     pending_unknown: int = 0
 
-    def counted(self, found: Iterable[Subscription]) -> Iterator[Subscription]:
-        for one in found:
+    def count(self, subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
+        for subscription in subscriptions:
             self.cursors += 1
-            self._judge(one)
-            yield one
+            self._report(subscription)
+            yield subscription
 
-    def _judge(self, one: Subscription) -> None:
-        recovery, where = one.recovery, f"cursor {one.name} of {one.topic.name}"
+    def _report(self, subscription: Subscription) -> None:
+        recovery, state = subscription.recovery, subscription.cursor_state
+        source = f"cursor {subscription.name} of {subscription.topic.name}"
         if recovery.believed == "fails":
-            self.faults.report(DecodeError(recovery.why, source=where))
-        elif one.cursor_state.fault is not None:
-            self.faults.report(one.cursor_state.fault.within(where))
+            self.faults.report(DecodeError(recovery.why, source=source))
+        elif state.fault is not None:
+            self.faults.report(state.fault.within(source))
         elif recovery.believed == "unknown":
             self.unknown += 1
-            if self.given:
-                lies = f"its state lies in ledger {one.cursor_state.ledger_id}, of which no source has"
-                last = "an entry" if one.cursor_state.state is None else "the last entry"
-                self.faults.report(NotFoundError(f"{lies} {last}", source=where))
-        if one.backlog is not None and one.backlog.open_ledger is not None:
+            if self.has_source:
+                missing = "an entry" if state.state is None else "the last entry"
+                text = f"its state is in ledger {state.ledger_id}, but no source has {missing} of it"
+                self.faults.report(NotFoundError(text, source=source))
+        if subscription.backlog is not None and subscription.backlog.open_ledger is not None:
             self.open_ended += 1
 
-    def pending(self, store: Store, source: EntrySource | None, one: Subscription) -> PendingAcks:
-        """Return what a subscription acknowledged in open transactions; what of it is not known is noted."""
-        found = pending_acks(store, source, TopicName.parse(one.topic.name), one.name)
-        self.pending_unknown += found.unknown is not None
-        return found
+    def pending(self, store: Store, source: EntrySource | None, subscription: Subscription) -> PendingAcks:
+        """Return a subscription's acknowledgements in open transactions, and count it if some are unknown."""
+        topic = TopicName.parse(subscription.topic.name)
+        acks = pending_acks(store, source, topic, subscription.name)
+        self.pending_unknown += acks.unknown is not None
+        return acks
 
     @property
     def checked(self) -> dict[str, int]:
         return {"topics": self.topics, "cursors": self.cursors}
 
     def left_out(self) -> dict[str, str]:
-        """Return what could not be seen, and why."""
+        """Map each unknown fact to the reason."""
         left_out: dict[str, str] = {}
         if self.unknown:
-            why = "no source has their ledgers" if self.given else "give --entries"
-            left_out[f"the state of {counted(self.unknown, 'cursors')}"] = why
+            cursors = counted(self.unknown, "cursors")
+            left_out[f"the state of {cursors}"] = self._reason("no source has their ledgers")
         if self.open_ended:
-            open_ledgers = f"the end of the open ledger behind {counted(self.open_ended, 'cursors')}"
-            left_out[open_ledgers] = "no source has it whole" if self.given else "give --entries"
+            cursors = counted(self.open_ended, "cursors")
+            left_out[f"the end of the open ledger after {cursors}"] = self._reason("no source has all of it")
         if self.pending_unknown:
-            why = "entries or records of their logs are not here" if self.given else "give --entries"
-            what = counted(self.pending_unknown, "cursors")
-            left_out[f"acknowledgments in open transactions of {what}"] = why
+            cursors = counted(self.pending_unknown, "cursors")
+            left_out[f"acknowledgements in open transactions of {cursors}"] = self._reason(
+                "entries or records of their logs are missing"
+            )
         return left_out
 
-    def account(self, shell: Shell) -> None:
+    def _reason(self, text: str) -> str:
+        return text if self.has_source else "add --entries"
+
+    def print_summary(self, shell: Shell) -> None:
         if self.cursors or not self.faults.worst:
             shell.summary(self.checked, self.left_out())
 
 
 def _subscriptions(
-    reader: SubscriptionReader, name: str, cursor: str | None, seen: _Seen
+    reader: SubscriptionReader, name: str, cursor: str | None, totals: _Totals
 ) -> Iterator[Subscription]:
-    absent, found = list[NotFoundError](), False
-    for topic in named(reader.store, name, seen.faults.report):
-        seen.topics += 1
+    absent, is_found = list[NotFoundError](), False
+    for topic in named(reader.store, name, totals.faults.report):
+        totals.topics += 1
         if cursor is None:
             yield from reader.all(topic)
             continue
         try:
             yield reader.one(topic, cursor)
-            found = True
+            is_found = True
         except DecodeError as error:
-            seen.faults.report(error)
+            totals.faults.report(error)
         except NotFoundError as error:
             # A subscription need not be in every segment of a scalable topic.
-            absent.append(error) if topic.scalable_topic is not None else seen.faults.report(error)
-    for missed in () if found else absent:
-        seen.faults.report(missed)
+            absent.append(error) if topic.scalable_topic is not None else totals.faults.report(error)
+    for missing in () if is_found else absent:
+        totals.faults.report(missing)
 
 
-def _states(found: Iterable[Subscription], source: EntrySource, faults: Faults) -> Iterator[Document]:
-    """Yield what the entries of the cursors' ledgers say; those that say nothing are faults."""
-    for one in found:
-        if one.ledger is None:
-            faults.shell.note(f"{one.name} of {one.topic.name}: its state is in the record, it has no ledger")
-        for state in history_of(one, source):
+def _states(subscriptions: Iterable[Subscription], source: EntrySource, faults: Faults) -> Iterator[Document]:
+    """Yield the states in the cursors' ledgers, and report entries that can't be decoded."""
+    for subscription in subscriptions:
+        if subscription.ledger is None:
+            name = f"{subscription.name} of {subscription.topic.name}"
+            faults.shell.note(f"{name} has no ledger, because its state is in the record")
+        for state in history_of(subscription, source):
             if isinstance(state, DecodeError):
                 faults.report(state)
             else:
@@ -186,15 +196,15 @@ def _states(found: Iterable[Subscription], source: EntrySource, faults: Faults) 
 
 
 NO_BITS = (
-    "--to bitset: a record has no bit sets, only brokers write them, into cursors' ledgers, and every release"
-    " that knows them reads ranges too: nothing needs to be converted"
+    "invalid --to bitset: choose ranges. Brokers write bit sets only to cursors' ledgers, and every release"
+    " that reads bit sets reads ranges, too"
 )
-# So many ledgers that nobody names any more are listed.
-NAMED = 10
+# The number of unreferenced ledgers that are listed.
+MAX_LISTED = 10
 
 
 class To(StrEnum):
-    """The forms of single acknowledgements."""
+    """The formats of individual acknowledgements."""
 
     RANGES = "ranges"
     BITSET = "bitset"
@@ -202,7 +212,7 @@ class To(StrEnum):
 
 def convert_cursor(
     shell: Shell,
-    to: Annotated[To, typer.Option("--to", help="ranges, which every release reads.")],
+    to: Annotated[To, typer.Option("--to", help="Format: ranges, which every release reads.")],
     writing: WriteOptions,
     bulk: BulkOptions,
     names: Annotated[
@@ -212,18 +222,21 @@ def convert_cursor(
     everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
     cursor: Annotated[list[str] | None, typer.Option("--cursor", help="Name or glob (repeatable).")] = None,
     whole: Annotated[
-        bool, typer.Option("--every-state", help="Also states that lie in ledgers as ranges.")
+        bool, typer.Option("--every-state", help="Also move states that already have ranges.")
     ] = False,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """Move the state of cursors from their ledgers into their records, as ranges, for older releases.
+    """Rewrite cursor states so that older Pulsar releases read them.
 
-    Releases before 3.0.10, 3.1 to 3.3.4 too, know no bit sets (long arrays) of single acknowledgements: they
-    would deliver those messages again. What a record has is read by every release, but for partly
-    acknowledged batches, which no release reads from a record: these come again whole. The cursors' ledgers
-    are then named by nobody and stay in BookKeeper; undo names them again. Unload the topics first, and keep
-    them unloaded until the older brokers serve them: a newer one would write bit sets again.
+    Use it before a downgrade. Releases before 3.0.10 and 3.1 to 3.3.4 don't know bit sets (long arrays) of
+    individual acknowledgements, and would redeliver these messages. The command moves the state from the
+    cursor's ledger into its record as ranges, which every release reads. Partly acknowledged batches are
+    redelivered completely, because no release reads them from a record. The cursors' ledgers stay in
+    BookKeeper without a reference, which undo restores.
+
+    Unload the topics first, and keep them unloaded until the older brokers serve them, because a newer broker
+    would write bit sets again.
 
     Examples:
       pulsar-meta convert-cursor orders --to ranges --entries bookie: --dry-run
@@ -247,26 +260,25 @@ def convert_cursor(
             write(shell, opened, conversion.rewrite(lambda: _values(opened, scopes)), writing, bulk)
         finally:
             if not writing.dry_run:
-                _say_left(shell, conversion.converted())
+                _print_unreferenced(shell, conversion.converted())
     if conversion.unknown:
         raise typer.Exit(Exit.FAULT)
 
 
 def _scope(name: str, cursors: list[str] | None) -> Scope:
-    chosen = tuple(cursors or ())
+    names = tuple(cursors or ())
     if is_namespace(name):
-        return Scope(namespaces=(name,), cursors=chosen)
-    return Scope(topics=(name,), cursors=chosen)
+        return Scope(namespaces=(name,), cursors=names)
+    return Scope(topics=(name,), cursors=names)
 
 
 def _values(store: Store, scopes: list[Scope]) -> Iterator[Versioned]:
-    """Yield the records of the cursors that are meant, each once."""
+    """Yield the records of the selected cursors, each once."""
     return each_once([select(store, scope, "cursor") for scope in scopes])
 
 
-def _say_left(shell: Shell, ledgers: list[int]) -> None:
-    """Say which ledgers nobody names any more."""
+def _print_unreferenced(shell: Shell, ledgers: list[int]) -> None:
     if ledgers:
-        named = ", ".join(map(str, ledgers[:NAMED])) + (", …" if len(ledgers) > NAMED else "")
-        left = counted(len(ledgers), "cursor ledgers")
-        shell.note(f"{left} that no record names any more stay in BookKeeper: {named}")
+        listed = ", ".join(map(str, ledgers[:MAX_LISTED])) + (", …" if len(ledgers) > MAX_LISTED else "")
+        count = counted(len(ledgers), "cursor ledgers")
+        shell.note(f"{count} without a reference stay in BookKeeper: {listed}")

@@ -1,4 +1,4 @@
-"""`snapshot`, `bundle`, `history` and `undo`: keep a store, report a problem, and look or go back in time."""
+"""`snapshot`, `bundle`, `history` and `undo`: copies of a store, and its values over time."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from pulsar_meta.stores.base import Store
 
 def snapshot(
     shell: Shell,
-    file: Annotated[Path, typer.Argument(help="Where to write it; packed where the name ends in .zst.")],
+    file: Annotated[Path, typer.Argument(help="File to write, compressed if its name ends in .zst.")],
     store: StoreUrl = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")] = False,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="Leave secrets out, for showing it to somebody else.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a run that was killed.")] = False,
+    redact: Annotated[bool, typer.Option("--redact", help="Leave out passwords and other secrets.")] = False,
 ) -> None:
-    """Write down every value of a store, byte for byte with its version, as a file that is a store itself.
+    """Save all values of a store, with their versions, to a file.
 
-    FILE appears when it is whole; until then it is FILE.part. etcd and RocksDB are written as of one moment;
-    of ZooKeeper and Oxia, what changed meanwhile is read again and counted.
+    Use it as a backup, or to examine a store elsewhere. Every command reads the file as --store
+    snapshot:FILE. FILE appears when it is complete; until then, its name is FILE.part. Snapshots of etcd and
+    RocksDB are consistent. On ZooKeeper and Oxia, values that change in the meantime are read again and
+    counted.
 
     Examples:
       pulsar-meta snapshot monday.ndjson.zst --store zk://zk1:2181
@@ -77,7 +77,7 @@ def snapshot(
 
 
 class WrittenSnapshot(SumsDocument):
-    """What was written; `kept` counts the values of a run that was gone on with."""
+    """A written snapshot. `kept` is the number of values from the run that was resumed."""
 
     file: str
     kept: int
@@ -95,7 +95,7 @@ def _lines(document: Document) -> list[str]:
     lines = [f"{document['values']} values in {document['file']}", f"sum: {document['sum']}"]
     lines.append(f"sum without ephemeral values and empty parents: {document['sum_lasting']}")
     if document["kept"]:
-        lines.append(f"{document['kept']} of them are from the run that was gone on with")
+        lines.append(f"{document['kept']} of them are from the resumed run")
     if "changed_meanwhile" in document:
         lines.append(f"{document['changed_meanwhile']} changed while the store was read")
     return lines
@@ -108,17 +108,18 @@ VERSIONS: Final = "versions.json"
 
 def bundle(
     shell: Shell,
-    file: Annotated[Path, typer.Argument(help="Where to write it: a tar file, packed with gzip.")],
+    file: Annotated[Path, typer.Argument(help="File to write (.tar.gz).")],
     store: StoreUrl = None,
 ) -> None:
-    """Put into one file what somebody who is asked for help has to see: the store, its faults, versions.
+    """Collect a snapshot, findings and versions for a bug report.
 
-    The snapshot is written as by `snapshot --redact`: passwords and other secrets are left out, names of
-    topics and subscriptions are in it. Look before you send it: `tar -xzf FILE`, then any command with
-    `--store snapshot:snapshot.ndjson.zst`.
+    Use it when you ask for help. Passwords and other secrets are left out, but names of topics and
+    subscriptions are included. Look at the files before you send them: unpack FILE, then use any command with
+    --store snapshot:snapshot.ndjson.zst.
 
     Examples:
       pulsar-meta bundle report.tar.gz --store zk://zk1:2181
+      pulsar-meta bundle report.tar.gz --store rocksdb:data/metadata
     """
     with shell.store(store) as opened, tempfile.TemporaryDirectory(prefix="pulsar-meta-bundle-") as scratch:
         folder = Path(scratch)
@@ -132,19 +133,19 @@ def bundle(
 
 
 class Contents(TypedDict):
-    """How much is in a bundle."""
+    """The number of values and findings in a bundle."""
 
     values: int
     findings: int
 
 
 class WrittenBundle(Contents):
-    """A bundle that was written."""
+    """A written bundle."""
 
     file: str
 
 
-# What ran, in `versions.json`; `packages` are those that were installed, by name.
+# Document in `versions.json`. `packages` maps the names of installed requirements to versions.
 Versions = TypedDict(
     "Versions",
     {"pulsar-meta": str, "python": str, "platform": str, "store": str, "packages": dict[str, str]},
@@ -152,7 +153,7 @@ Versions = TypedDict(
 
 
 def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Contents]:
-    """Write the files of the bundle; return the run of check, and how much there is."""
+    """Write the files of the bundle. Returns the run of check, and the sizes."""
     versions = _versions(store)
     with shell.progress(unit="values") as progress, open(folder / FINDINGS, "w", encoding="utf-8") as out:
         tool = f"pulsar-meta {versions['pulsar-meta']}"
@@ -171,14 +172,13 @@ def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Con
 
 
 def _versions(store: Store) -> Versions:
-    """Return what ran: the package, what it stands on, Python, the machine, and the store's URL, redacted."""
-    needed = {re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in requires("pulsar-meta") or ()}
+    needed = {re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires("pulsar-meta") or ()}
     return {
         "pulsar-meta": version("pulsar-meta"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "store": redact(store.url),
-        "packages": {name: found for name in sorted(needed) if (found := _version(name)) is not None},
+        "packages": {name: installed for name in sorted(needed) if (installed := _version(name))},
     }
 
 
@@ -197,13 +197,13 @@ def _pack(folder: Path, out: IO[bytes]) -> None:
 
 def _bundle_lines(document: Document) -> list[str]:
     values, findings = document["values"], document["findings"]
-    return [f"{values} values and {findings} findings in {document['file']}: look into it before you send it"]
+    return [f"{values} values and {findings} findings in {document['file']}; review it before you send it"]
 
 
 COLUMNS = ["time", "transaction", "change", "version", "size", "writer", "means", "differences"]
 HEADINGS = [f"{name} (bytes)" if name == "size" else name for name in COLUMNS]
 RIGHT = frozenset({"transaction", "version", "size (bytes)"})
-ABOUT_TIME = {"times": "the store keeps none", "writers": "the store does not know who wrote"}
+ABOUT_TIME = {"times": "the store has none", "writers": "the store has none"}
 
 
 def history_of(
@@ -213,43 +213,44 @@ def history_of(
     entries: EntriesUrls = None,
     show_secrets: ShowSecrets = False,
 ) -> None:
-    """Show every change of a value: when, by whom, which fields went from what to what, and what that means.
+    """Show every change of a value with its time and writer.
 
-    From ZooKeeper's own files (zk-files:), as far back as its transaction logs go, and from etcd, as far back
-    as it is not compacted; etcd knows neither times nor who wrote. It shows the record: positions of loaded
-    topics move in cursors' ledgers, of which --entries shows each step.
+    Use it to find out when a record changed, and which fields. It reads ZooKeeper's own files (zk-files:),
+    back to the oldest transaction log, or etcd, back to its last compaction. etcd has no times and no
+    writers. Positions of loaded topics change in the cursors' ledgers, not in the records: add --entries to
+    show them.
 
     Examples:
       pulsar-meta history cursor orders audit --store zk-files:/var/lib/zookeeper
       pulsar-meta history /admin/policies/a/b --store etcd://etcd1:2379
     """
     options, faults = DecodeOptions(show_secrets=show_secrets), Faults(shell)
-    urls, seen = list(entries or shell.settings.entries), Seen()
+    urls, totals = list(entries or shell.settings.entries), ChangeTotals()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         path = one_path_of(opened, where)
         shell.warn_of_old_parts(opened, where[1:2])
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        changes = seen.counted(history(opened, path, options, source, faults.report))
+        changes = totals.count(history(opened, path, options, source, faults.report))
         shell.emit(changes, View(HEADINGS, _row, right=RIGHT, fields=COLUMNS))
-        left_out = ABOUT_TIME.copy() if not seen.times else {}
-        if source is None and seen.ledgers:
-            left_out["the cursor's steps in its ledgers"] = "no --entries"
-        shell.summary({"changes": seen.changes, "steps": seen.steps}, left_out)
+        left_out = ABOUT_TIME.copy() if not totals.times else {}
+        if source is None and totals.ledgers:
+            left_out["steps in the cursor's ledgers"] = "no --entries"
+        shell.summary({"changes": totals.changes, "steps": totals.steps}, left_out)
         faults.finish(source)
 
 
 @dataclass(slots=True)
-class Seen:
-    """What the changes that were shown had, for the account of them."""
+class ChangeTotals:
+    """Totals of the changes shown: whether they have times, and whether they refer to a cursor's ledger."""
 
     changes: int = 0
     steps: int = 0
     times: bool = False
     ledgers: bool = False
 
-    def counted(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield them."""
+    def count(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Yield the documents and count them."""
         for document in documents:
             step = document["change"] == "step"
             self.steps += step
@@ -267,25 +268,28 @@ def _row(document: Document) -> list[str]:
 
 def undo(
     shell: Shell,
-    file: Annotated[Path, typer.Argument(help="The undo file that a command named.")],
+    file: Annotated[Path, typer.Argument(help="Undo file of a command.")],
     writing: WriteOptions,
     bulk: BulkOptions,
     store: StoreUrl = None,
     allow_other_store: AllowOtherStore = False,
     any_version: Annotated[
-        bool, typer.Option("--any-version", help="Also values with our bytes under a later version.")
+        bool,
+        typer.Option("--any-version", help="Also undo values that were written again unchanged."),
     ] = False,
 ) -> None:
-    """Put back, byte for byte, every value that has not changed since.
+    """Restore the values that a command replaced.
 
-    Without --store and without a store in the settings it opens the store that the undo file names.
+    Use it to revert a command that writes; each prints the path of its undo file. Values that something else
+    has changed since are left alone. Without --store or a configured store, the store in the undo file is
+    used.
 
     Examples:
       pulsar-meta undo compress-cursors.undo.ndjson --dry-run
       pulsar-meta undo compress-cursors.undo.ndjson --yes
     """
     if is_unused(file):
-        shell.note(f"{file} has no record: the run was killed before it wrote anything; nothing to undo")
+        shell.note(f"{file} has no records, because the run was killed before it wrote; nothing to undo")
         shell.emit([Summary().document(None)], Detail(summary_lines), single=True)
         return
     url = store or shell.settings.store or store_url(read_header(file)["store"])

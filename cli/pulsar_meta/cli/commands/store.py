@@ -1,4 +1,4 @@
-"""`ls`, `get`, `tree`, `browse`, `put` and `rm`: read one store, or change one value in it."""
+"""`ls`, `get`, `tree`, `browse`, `put` and `rm`: read a store, or change one value in it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from pulsar_meta.jobs.values.store_tree import list_children, walk
 from pulsar_meta.jobs.values.value_inputs import named_values, value_at
 from pulsar_meta.stores.base import ABSENT
 
-# What lies at a path, by the names that commands take.
+# Fields with the name of the object at a path, which commands accept as a place.
 NAMES = ("topic", "scalable_topic", "cursor")
 
 
@@ -52,45 +52,40 @@ def ls(
     where: OptionalPlace = None,
     store: StoreUrl = None,
     details: Annotated[
-        bool, typer.Option("--long", "-l", help="Read each value: size, version, time, whether ephemeral.")
+        bool, typer.Option("--long", "-l", help="Also show size, version and time, and which are ephemeral.")
     ] = False,
 ) -> None:
-    """List what lies directly below a path.
+    """List the values directly below a path.
+
+    Use it to look for a path or a name; tree shows all levels at once.
 
     Examples:
       pulsar-meta ls /managed-ledgers/public/default --store zk://zk1:2181
       pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
     """
+    places = where or ["/"]
     with shell.store(store) as opened:
-        shell.warn_of_old_parts(opened, (where or [])[1:2])
-        paths = places_listed(opened, where or ["/"])
-        label = _label(where or ["/"], len(paths))
-        view = (
-            View(
-                [label, "size (bytes)", "version", "modified", "ephemeral"],
-                partial(_long, label),
-                frozenset({"size (bytes)", "version"}),
-                fields=(
-                    "path",
-                    "name",
-                    "decoded",
-                    "size",
-                    "version",
-                    "modified",
-                    "ephemeral",
-                    *NAMES,
-                ),
-            )
-            if details
-            else View(
-                [label],
-                lambda document: [document.get(label) or document["name"]],
-                fields=("path", "name", "decoded", *NAMES),
-            )
+        shell.warn_of_old_parts(opened, places[1:2])
+        paths = places_listed(opened, places)
+        parts = Parts(shell, (list_children(opened, path, details=details) for path in paths))
+        shell.emit(parts, _list_view(_label(places, len(paths)), details=details))
+    parts.check()
+
+
+def _list_view(label: str, *, details: bool) -> View:
+    """Return the view of `ls`, which shows the field `label` as the name of a value."""
+    if not details:
+        return View(
+            [label],
+            lambda document: [document.get(label) or document["name"]],
+            fields=("path", "name", "decoded", *NAMES),
         )
-        found = Parts(shell, (list_children(opened, path, details=details) for path in paths))
-        shell.emit(found, view)
-    found.check()
+    return View(
+        [label, "size (bytes)", "version", "modified", "ephemeral"],
+        partial(_long, label),
+        frozenset({"size (bytes)", "version"}),
+        fields=("path", "name", "decoded", "size", "version", "modified", "ephemeral", *NAMES),
+    )
 
 
 def get(
@@ -98,17 +93,17 @@ def get(
     where: PlaceArgument,
     store: StoreUrl = None,
     kind: Annotated[
-        str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not say.")
+        str | None, typer.Option("--type", metavar="KIND", help="Kind of value, if the path does not tell.")
     ] = None,
     entries: EntriesUrls = None,
     show_secrets: ShowSecrets = False,
 ) -> None:
-    """Show one value, decoded; its bytes with -o raw.
+    """Show a value, decoded or as raw bytes.
 
-    Of a partitioned topic those of all partitions, of a scalable topic those of all segments; the list of its
-    segments is at /topics/TENANT/NAMESPACE/NAME.
-
-    The state of a cursor that is in use lies in a ledger of its own: it is shown where --entries has that.
+    Use it to read the record of a topic, subscription, ledger or policy. The name of a partitioned topic
+    shows all its partitions, and that of a scalable topic all its segments; the list of segments is at
+    /topics/TENANT/NAMESPACE/NAME. While a subscription is in use, its state is in a ledger of the cursor: add
+    --entries to show it.
 
     Examples:
       pulsar-meta get topic public/default/orders --store zk://zk1:2181
@@ -123,12 +118,12 @@ def get(
         if shell.format is not Format.RAW:
             names = named_values(opened, values)
             urls = entries or shell.settings.entries
-            with EntriesOnDemand(urls, opened) as held:
-                states = CursorStates(opened, (lambda: held.source) if urls else None, shell.warn)
+            with EntriesOnDemand(urls, opened) as on_demand:
+                states = CursorStates(opened, (lambda: on_demand.source) if urls else None, shell.warn)
                 single = len(values) == 1
                 return emit_values(shell, values, options, single=single, complete=states.add, names=names)
     if len(values) > 1:
-        raise UsageError("-o raw is for one value: name a partition or a segment")
+        raise UsageError("-o raw prints one value: choose a partition or a segment")
     if values[0].error is not None:
         raise values[0].error
     return shell.emit_bytes([values[0].data])
@@ -140,26 +135,29 @@ def tree(
     store: StoreUrl = None,
     depth: Annotated[
         int | None,
-        typer.Option("--depth", "-d", min=0, help="No deeper than this; asks only for what it shows."),
+        typer.Option("--depth", "-d", min=0, help="Number of levels. Fewer levels need fewer requests."),
     ] = None,
 ) -> None:
-    """Show everything below a path as a tree, with sizes.
+    """Show all values below a path as a tree with sizes.
+
+    Use it to see the structure of a store, or which part of it is large.
 
     Examples:
       pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
+      pulsar-meta tree topic orders --store zk://zk1:2181 -o ndjson
     """
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, (where or [])[1:2])
-        found = Parts(shell, (walk(opened, path, depth) for path in places_below(opened, where or ["/"])))
-        shell.emit(found, TREE)
-    found.check()
+        parts = Parts(shell, (walk(opened, path, depth) for path in places_below(opened, where or ["/"])))
+        shell.emit(parts, TREE)
+    parts.check()
 
 
 def _label(where: list[str], count: int) -> str:
-    """Return which name of the children is shown: that which commands take, after what was asked for."""
+    """Return the field with the children's names, as commands accept them."""
     if where[0] == "namespace":
         return "topic"
-    # Of several partitions each has children of the same names.
+    # The children of different partitions have the same names.
     return "path" if count > 1 else "cursor" if where[0] == "topic" else "name"
 
 
@@ -189,19 +187,20 @@ def browse(
     entries: EntriesUrls = None,
     show_secrets: ShowSecrets = False,
 ) -> None:
-    """Look around in a store on one screen: a tree at the left, what lies at a place of it at the right.
+    """Browse a store on one screen, with values and findings.
 
-    The right side has the value, decoded; of a topic the ledgers on a line of time, the subscriptions with
-    what they have acknowledged as strips, and with --entries the entries, page by page; and what check finds,
-    which is marked in the tree, too. Keys are at the bottom, and 80 by 24 characters are enough. Nothing is
-    changed; sums, searches and checks go over the store only when they are asked for, and Escape stops them.
+    Use it to explore a store interactively. The tree is on the left. On the right is the decoded value; for
+    a topic also a time line of its ledgers, the acknowledgements of its subscriptions, and with --entries its
+    entries. Findings of check are marked in the tree. The bottom line lists the keys, and 80 by 24 characters
+    are enough. Browse changes nothing. It scans the store only when you request a sum, search or check, and
+    Escape stops the scan.
 
     Examples:
       pulsar-meta browse --store zk://zk1:2181 --entries bookie:
       pulsar-meta browse topic orders --store rocksdb:data/metadata
     """
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        raise UsageError("browse is for a terminal: in a pipe or a script take ls, get, tree, check")
+        raise UsageError("browse needs a terminal: in a script, use ls, get, tree or check")
     url, urls = shell.store_url(store), tuple(entries or shell.settings.entries)
     from pulsar_meta.cli.browse.app import Browser
     from pulsar_meta.cli.browse.tree import Places
@@ -212,13 +211,13 @@ def browse(
     if browser.fault is not None:
         raise browser.fault
     if not ended:
-        # A server that does not answer holds a thread: Python would wait for its libraries.
+        # Otherwise Python waits for a thread that waits for a server.
         sys.stdout.flush()
         os._exit(Exit.OK)
 
 
 Places = Annotated[list[str], typer.Argument(help="/a/path, topic NAME, cursor TOPIC NAME, ledger ID …")]
-VersionOption = Annotated[int | None, typer.Option("--version", help="The version that was read.")]
+VersionOption = Annotated[int | None, typer.Option("--version", help="Version to replace, as get shows it.")]
 
 
 def put(
@@ -228,46 +227,48 @@ def put(
     store: StoreUrl = None,
     file: Annotated[Path | None, typer.Option("--file", help="The new value. Default: stdin.")] = None,
     version: VersionOption = None,
-    create: Annotated[bool, typer.Option("--create", help="Write only if there is nothing yet.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Write only if there is no value.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Bytes as they are, also where they look like JSON.")
+        bool, typer.Option("--raw", help="Write the bytes unchanged, even if they look like JSON.")
     ] = False,
     confirm: Confirm = None,
     other_stores: OtherStores = None,
 ) -> None:
-    """Write one value: the JSON of decode (with the version in it), or bytes with --version.
+    """Write one value, from JSON of get or decode, or from bytes.
 
-    If the new value makes data unreachable, the command says how much and asks for the topic's full name
-    (--confirm): a ledger that leaves a list, entries that a cursor passes, acknowledgements, schema versions.
+    Use it to edit a value: save the output of get, change it, and put it back. JSON contains the version to
+    replace; bytes need --version. If the new value makes data unreachable, the command prints how much, and
+    asks for the topic's full name (--confirm): a ledger that leaves a list, entries that a cursor passes,
+    acknowledgements, schema versions.
 
     Examples:
       pulsar-meta put topic public/default/orders --file orders.json
       pulsar-meta put /admin/flags/x --version 3 --raw < value
     """
-    # What is no place at all is refused before stdin is waited for.
+    # An invalid place is refused before the command waits for stdin.
     path_of(where)
     data = read_input(file)
     if not data and file is None and not raw:
-        raise UsageError("nothing came on stdin; an empty value is written with --raw")
+        raise UsageError("stdin is empty: add --raw to write an empty value")
     document = None if raw else _document(data)
-    held = None if document is None else _version(document)
-    expected = ABSENT if create else version if version is not None else held
+    read_version = None if document is None else _version(document)
+    expected = ABSENT if create else version if version is not None else read_version
     if expected is None:
-        raise UsageError("which version is it to replace? --version V, as read; --create for a new one")
+        raise UsageError("no version to replace: add --version V, as get shows it, or --create")
     rule = put_rule(data, expected) if document is None else put_document_rule(document, expected)
     with ExitStack() as stack:
         opened = stack.enter_context(open_for_writing(shell, store, writing))
         others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
         path = one_path_of(opened, where)
-        seen = current(opened, path)
-        new = rule(seen).new
-        losses = NOTHING if new is None else change_losses(opened, seen, new, others)
+        old = current(opened, path)
+        new = rule(old).new
+        losses = NOTHING if new is None else change_losses(opened, old, new, others)
         _confirm(shell, losses, confirm, writing)
         write(shell, opened, rewrite_one("put", opened, path, rule), writing)
 
 
 def _confirm(shell: Shell, losses: Losses, confirm: str | None, writing: WriteOptions) -> None:
-    """Print what becomes unreachable, and ask for its name."""
+    """Print the data that becomes unreachable, and have its name confirmed."""
     for text in losses.texts:
         shell.warn(text)
     confirm_losses(losses.confirm, confirm, writing)
@@ -284,9 +285,10 @@ def rm(
 ) -> None:
     """Remove one value, but no values below it.
 
-    Removing the record of a topic, subscription, schema or ledger makes data unreachable. The command says
-    how much, and asks for the topic's full name (--confirm). For a ledger it reads every record that may
-    name it, also those of other clusters in the same BookKeeper.
+    Use it for a value that brokers no longer need. Removing the record of a topic, subscription, schema or
+    ledger makes data unreachable; the command prints how much, and asks for the topic's full name
+    (--confirm). For a ledger, it reads every record that may refer to it, including those of other clusters
+    in the same BookKeeper.
 
     Examples:
       pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
@@ -303,16 +305,16 @@ def rm(
 
 
 def _version(document: dict[str, object]) -> int | None:
-    """Return the version in a document, None where there is none."""
+    """Return the version in a document, if it has one. Raises UsageError if it is not a number."""
     version = document.get("version")
-    # Beyond 2^53 it is a string of digits.
+    # A version above 2^53 is a string of digits.
     if version is not None and not re.fullmatch(r"-?\d{1,19}", str(version)):
-        raise UsageError("the document's version is no number")
+        raise UsageError("the document's version is not a number")
     return None if version is None else int(str(version))
 
 
 def _document(data: bytes) -> dict[str, object] | None:
-    """Return the document that `decode` wrote, None where the bytes are anything else."""
+    """Return the document that `decode` wrote, or None if the bytes are something else."""
     if not data.lstrip().startswith((b"{", b"[")):
         return None
     try:
