@@ -541,9 +541,7 @@ def test_strips_are_drawn(parts: list[Part], drawn: str) -> None:
 def test_browse_needs_a_terminal(places: Places, tmp_path: Path) -> None:
     done = pulsar_meta_here("browse", "--store", places.store, env=environment(tmp_path))
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr == (
-        b"pulsar-meta: browse needs a terminal: in a script, use ls, get, tree or check\n"
-    )
+    assert done.stderr == (b"pulsar-meta: browse needs a terminal: in a script, use ls, get, tree or check\n")
 
 
 @pytest.mark.parametrize("reachable", [True, False])
