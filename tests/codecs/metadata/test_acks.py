@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, acks_of_ranges, set_runs, unacked_indexes
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_position_info, stored_form
 from pulsar_meta.codecs.metadata.managed_meaning import (
     IGNORED_BIT_MAPS,
     managed_ledger_meaning,
@@ -15,6 +19,7 @@ from pulsar_meta.codecs.metadata.managed_meaning import (
 )
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,
+    ManagedCursorInfo,
     ManagedLedgerInfo,
     MessageRange,
     NestedPositionInfo,
@@ -99,3 +104,39 @@ def test_the_offload_has_a_uuid_and_a_time() -> None:
     offload = managed_ledger_meaning(info)["ledgers"][0]["offload"]
     assert offload["uuid"] == "e1234567-89ab-cdef-7fff-ffffffffffff"
     assert offload["time"] == "2023-11-14T22:13:20.000Z"
+
+
+EVERY_SECOND_BIT = 0x5555555555555555
+
+
+@pytest.mark.parametrize("words", [32_769, 200_000])
+def test_too_many_runs_are_an_error_and_no_memory(words: int) -> None:
+    cursor = ManagedCursorInfo(
+        cursorsLedgerId=-1,
+        batchedEntryDeletionIndexInfo=[
+            {"position": {"ledgerId": 5, "entryId": 0}, "deleteSet": [EVERY_SECOND_BIT] * words}
+        ],
+    )
+    position = PositionInfo(
+        ledgerId=5,
+        entryId=-1,
+        individualDeletedMessageRanges=[{"key": 5, "values": [EVERY_SECOND_BIT] * words}],
+    )
+    stored = stored_form(cursor.SerializeToString(), "zstd")
+    assert len(stored) < 1000
+    with pytest.raises(DecodeError, match="more than 1048576 runs"):
+        decode_cursor(stored)
+    with pytest.raises(DecodeError, match="more than 1048576 runs"):
+        decode_position_info(position.SerializeToString())
+    for kind, data in (("ManagedCursorInfo", stored), ("PositionInfo", position.SerializeToString())):
+        decoded = decode_document(data, source="s", options=DecodeOptions(kind=kind))
+        assert decoded.document["value"] is None
+        assert "runs" in decoded.document["error"]["message"]
+
+
+@pytest.mark.parametrize(("word", "words"), [(EVERY_SECOND_BIT, 32_768), (-1, 200_000), (0, 200_000)])
+def test_long_bit_sets_with_few_runs_are_read(word: int, words: int) -> None:
+    position = PositionInfo(
+        ledgerId=5, entryId=-1, individualDeletedMessageRanges=[{"key": 5, "values": [word] * words}]
+    )
+    assert decode_position_info(position.SerializeToString()).ledgerId == 5

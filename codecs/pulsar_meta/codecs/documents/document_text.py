@@ -19,7 +19,7 @@ from pulsar_meta.codecs.documents.document import DecodeOptions, envelope_docume
 from pulsar_meta.codecs.documents.kinds import ENVELOPED
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, dumps
-from pulsar_meta.codecs.metadata.acks import acks_of_ends, range_ends
+from pulsar_meta.codecs.metadata.acks import acks_of_ends, check_bit_sets, range_ends
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
 from pulsar_meta.codecs.metadata.managed_meaning import cursor_meaning, managed_ledger_meaning
 from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces
@@ -147,13 +147,14 @@ class DocumentTexts:
                 if opened.kind == _CURSOR
                 else self._ledger_text(opened.payload)
             )
-        except (ProtobufError, EncodeError, TypeError, OverflowError):
+        except (DecodeError, ProtobufError, EncodeError, TypeError, OverflowError):
             return None
 
     def _cursor_text(self, payload: bytes) -> str | None:
         record = _whole(ManagedCursorInfo, payload)
         if record is None:
             return None
+        check_bit_sets(record)
         ends = range_ends(record.individualDeletedMessages)
         if ends and not -MAX_SAFE_INTEGER <= min(ends) <= max(ends) <= MAX_SAFE_INTEGER:
             return None

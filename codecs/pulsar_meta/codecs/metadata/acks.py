@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from operator import lt
 from typing import Literal
 
+from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,
     LongListMap,
@@ -27,6 +28,11 @@ from pulsar_meta.proto.MLDataFormats_pb2 import (
 # Ranges, bit sets ("long arrays", since apache/pulsar#9292), or no acknowledgements.
 AckForm = Literal["ranges", "bitset", "none"]
 _WORD = 2**64 - 1
+# The largest number of runs in the bit sets of a cursor. By default, brokers write 10000 ranges
+# (managedLedgerMaxUnackedRangesToPersist). A few hundred compressed bytes can claim millions.
+MAX_RUNS = 1 << 20
+# Fewer words than this can't have more runs.
+_HARMLESS_WORDS = MAX_RUNS // 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,21 @@ def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
     if len(state.individualDeletedMessages) or isinstance(state, ManagedCursorInfo):
         return acks_of_ranges(state.individualDeletedMessages)
     return acks_of_bit_maps(state.individualDeletedMessageRanges)
+
+
+def check_bit_sets(state: ManagedCursorInfo | PositionInfo) -> None:
+    """Raise DecodeError if the bit sets of a cursor's state have more than `MAX_RUNS` runs together."""
+    bit_sets = [batch.deleteSet for batch in state.batchedEntryDeletionIndexInfo]
+    if isinstance(state, PositionInfo):
+        bit_sets += [item.values for item in state.individualDeletedMessageRanges]
+    if sum(map(len, bit_sets)) <= _HARMLESS_WORDS:
+        return
+    runs = 0
+    for words in bit_sets:
+        # A run begins at each set bit after a clear bit. Runs over several words count more than once.
+        runs += sum((word & ~(word << 1) & _WORD).bit_count() for word in words if word not in (0, -1))
+        if runs > MAX_RUNS:
+            raise DecodeError(f"the bit sets have more than {MAX_RUNS} runs (read the bytes with -o raw)")
 
 
 def has_acks(state: ManagedCursorInfo | PositionInfo) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
 from pulsar_meta.codecs.errors import DecodeError, UsageError, decoding
+from pulsar_meta.codecs.metadata.acks import check_bit_sets
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 
@@ -159,7 +160,9 @@ _FOOTER_BEGINS: Final = ord("{")
 def decode_cursor(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedCursorInfo:
     """Decode a cursor's record, with or without an envelope. Raises DecodeError if it is broken."""
     envelope = open_envelope(data, max_size=max_size)
-    return parse_message(ManagedCursorInfo, data if envelope is None else envelope.payload)
+    record = parse_message(ManagedCursorInfo, data if envelope is None else envelope.payload)
+    check_bit_sets(record)
+    return record
 
 
 def decode_position_info(data: bytes | memoryview) -> PositionInfo:
@@ -172,7 +175,9 @@ def decode_position_info(data: bytes | memoryview) -> PositionInfo:
     foreign = foreign_position_form(data)
     if foreign:
         raise DecodeError(foreign, offset=0)
-    return parse_message(PositionInfo, data)
+    position = parse_message(PositionInfo, data)
+    check_bit_sets(position)
+    return position
 
 
 def foreign_position_form(data: bytes | memoryview) -> str | None:
