@@ -8,8 +8,7 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from pulsar_meta.codecs.columns.headers import PADDING, HeaderReader
-from pulsar_meta.codecs.columns.sums import crc32c_of, crc32c_of_words, joined
+from pulsar_meta.codecs.columns.headers import PADDING, HeaderReader, crc32c_of, crc32c_of_words, joined
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry, encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame

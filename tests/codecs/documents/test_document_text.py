@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.cli.render.text import harmless_json, json_line
-from pulsar_meta.codecs.columns.cursors import cursor_texts
+from pulsar_meta.codecs.columns.managed import cursor_texts
 from pulsar_meta.codecs.documents import document_text
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.documents.document_text import DocumentTexts

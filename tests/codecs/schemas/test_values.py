@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.schemas.stored import Schema, decode_stored_schema, schema_version
-from pulsar_meta.codecs.schemas.values import value_decoder
+from pulsar_meta.codecs.schemas.values import Schema, decode_stored_schema, schema_version, value_decoder
 
 RECORD = {
     "type": "record", "name": "R", "fields": [

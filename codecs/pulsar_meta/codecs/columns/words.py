@@ -4,7 +4,8 @@ Each row of an array is an entry, and no code loops over rows. Bytes that are re
 a small block (`Heads`), so they stay in the processor's cache. If a place is the same in all entries, it is a
 single number instead of one number per row.
 
-Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups of seven bits).
+Needs NumPy. Sources: protobuf encoding (base-128 varints, little-endian groups of seven bits); Arrow's
+columnar format, "Variable-size Binary View Layout".
 """
 
 from __future__ import annotations
@@ -318,3 +319,27 @@ def _string_words(heads: Heads, at: Positions, sizes: Positions) -> Iterator[tup
         some: Selection = EVERY if longer.all() else np.flatnonzero(longer)
         past = np.maximum(8 - (sizes[some] - step), 0).astype(np.uint64) * np.uint64(8)
         yield some, heads.words(common(at[some]) + step, some) << past
+
+
+# Arrow stores shorter pieces inside the views.
+SHORTEST: Final = 13
+_BITS: Final = 30
+
+
+def sized_pieces(data: Buffer, starts: Positions, sizes: Positions) -> memoryview:
+    """Concatenate pieces of at least SHORTEST bytes, each prefixed with its size (4 bytes, big-endian)."""
+    # Imported late, because the other functions don't need PyArrow.
+    import pyarrow as pa
+
+    views = np.zeros((len(starts), 2, 4), np.int32)
+    views[:, 0, 0] = 4
+    views[:, 0, 1] = sizes.astype(">i4").view("<i4")
+    views[:, 1, 0] = sizes
+    views[:, 1, 1] = WordReader(data).words(starts).astype(np.uint32).view(np.int32)
+    views[:, 1, 2] = starts >> _BITS
+    views[:, 1, 3] = starts & ((1 << _BITS) - 1)
+    whole = memoryview(data)
+    parts = [pa.py_buffer(whole[at:]) for at in range(0, int(starts.max()) + 1, 1 << _BITS)]
+    pieces = pa.Array.from_buffers(pa.binary_view(), views.size // 4, [None, pa.py_buffer(views), *parts])
+    _, _, joined = pieces.cast(pa.binary()).buffers()
+    return memoryview(joined)[: int(sizes.sum()) + 4 * len(sizes)]

@@ -2,16 +2,19 @@
 
 The text equals `dumps(decode_document(…).document)`, but takes a fifth of the time. It is None for values
 that only `decode_document` supports: other kinds, broken records, and records with unknown or reordered
-fields.
+fields. `writer_of` compiles a function that converts complete messages of one type to the text of their JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from itertools import repeat
 from json.encoder import encode_basestring as quoted
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import EncodeError, Message
 
@@ -23,15 +26,103 @@ from pulsar_meta.codecs.metadata.acks import acks_of_ends, check_bit_sets, range
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
 from pulsar_meta.codecs.metadata.managed_meaning import cursor_meaning, managed_ledger_meaning
 from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces
-from pulsar_meta.codecs.protobuf.to_json_text import rows_text, writer_of
+from pulsar_meta.codecs.protobuf.to_json import ByField, encoder_of, is_bit_set
 from pulsar_meta.codecs.secrets import redact
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+
+# Converts a message to text; the second argument is the text of the `given` field, "" if it is empty.
+Writer = Callable[[Any, str], str]
+
+_INTEGERS: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+_PAIRS: Final = ({"key", "value"}, {"name", "value"})
+_BOOLEANS: Final = {True: "true", False: "false"}
+# The number of rows that are formatted at once, with one cached template. Also the number of records from
+# which on they are decoded together.
+_BLOCK: Final = 64
+
+_text_of: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def rows_text(row: str, places: int, numbers: Sequence[int]) -> str:
+    """Format rows: `row` is a template with `places` %s, filled from `numbers`; commas separate the rows."""
+    size = places * _BLOCK
+    if len(numbers) <= size:
+        return _repeated(row, len(numbers) // places) % tuple(numbers)
+    return ", ".join(rows_text(row, places, numbers[at : at + size]) for at in range(0, len(numbers), size))
+
+
+@cache
+def _repeated(row: str, count: int) -> str:
+    return ", ".join([row] * count)
+
+
+@cache
+def writer_of(descriptor: Descriptor, given: str = "", *, hide: bool = False) -> Writer:
+    """Return a compiled function that converts messages of one type to JSON text.
+
+    `given` is a repeated field whose text the caller passes. `hide` redacts secrets in pairs of key and
+    value.
+    """
+    if hide and {field.name for field in descriptor.fields} in _PAIRS:
+        as_json = encoder_of(descriptor)
+        return lambda pair, given: _text_of(redact(as_json(pair)))
+    scope: dict[str, Any] = {
+        "low": -MAX_SAFE_INTEGER,
+        "high": MAX_SAFE_INTEGER,
+        "digits": '"{}"'.format,
+        "text": _redacted_text if hide else _text,
+        "booleans": _BOOLEANS,
+        "writers": ByField(descriptor, partial(writer_of, hide=hide)),
+    }
+    statements = [_statement(field, given) for field in descriptor.fields]
+    source = "\n".join(["def write(m, given):", " t = ''", *statements, " return '{' + t[2:] + '}'"])
+    exec(compile(source, f"<text of {descriptor.full_name}>", "exec"), scope)
+    write: Writer = scope["write"]
+    return write
+
+
+def _statement(field: FieldDescriptor, given: str) -> str:
+    """Return a statement that appends a field to the text `t`, after a comma."""
+    name, get = field.name, f"m.{field.name}"
+    if name == given:
+        return f""" if given: t += f', "{name}": [{{given}}]'"""
+    if field.is_repeated:
+        items = f"', '.join([f'{_expression(field, 'x')}' for x in {get}])"
+        return f""" if len({get}): t += ', "{name}": [' + {items} + ']'"""
+    condition = "" if field.is_required else f"if m.HasField({name!r}): "
+    return f""" {condition}t += f', "{name}": {_expression(field, get)}'"""
+
+
+def _expression(field: FieldDescriptor, get: str) -> str:
+    """Return the f-string fragment for the JSON of one value of `field`."""
+    if field.message_type is not None:
+        return f'{{writers["{field.name}"]({get}, "")}}'
+    if is_bit_set(field):
+        return f'"{{{get}}}"'
+    if field.cpp_type in _INTEGERS:
+        return f"{{(v if low <= (v := {get}) <= high else digits(v))}}"
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return f"{{text({get})}}"
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return f"{{booleans[{get}]}}"
+    raise NotImplementedError(f"no text for {field.full_name}")
+
+
+def _redacted_text(value: str | bytes) -> str:
+    shown = redact(value)
+    return _text(value) if shown == value else _text_of(shown)
+
+
+def _text(value: str | bytes) -> str:
+    if isinstance(value, bytes):
+        raise TypeError("not UTF-8")
+    return quoted(value)
+
 
 M = TypeVar("M", bound=Message)
 
 _LEDGER, _CURSOR = ENVELOPED
 # Records are decoded together from this number, or from this size in bytes, up to the largest size.
-_BLOCK: Final = 64
 _BLOCK_BYTES, _LARGEST = 1 << 20, 1 << 26
 _PART_BYTES: Final = 1 << 22
 _MAY_HOLD_SECRETS: Final = frozenset({"properties", "cursor_properties", "ledgers"})
@@ -102,7 +193,7 @@ class DocumentTexts:
         bodies: Iterator[str | None] = repeat(None)
         if _is_block(cursors):
             # Imported late, because a few values don't need NumPy and PyArrow.
-            from pulsar_meta.codecs.columns.cursors import cursor_texts
+            from pulsar_meta.codecs.columns.managed import cursor_texts
 
             bodies = iter(cursor_texts(cursors))
         for value, opened in part:
@@ -173,7 +264,7 @@ class DocumentTexts:
 
     def _large_ledger_text(self, payload: bytes) -> str | None:
         """Return the text of a record of many closed ledgers, with or without an open one after them."""
-        from pulsar_meta.codecs.columns.ledgers import leading_ledgers
+        from pulsar_meta.codecs.columns.managed import leading_ledgers
 
         leading = leading_ledgers(payload) if len(payload) <= _LARGEST else None
         rest = None if leading is None else _whole(ManagedLedgerInfo, payload[leading.end :])

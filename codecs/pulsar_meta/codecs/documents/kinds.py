@@ -1,6 +1,7 @@
-"""Detect the kind of a value: as named by the user, or by its path in the store, or by its content.
+"""The kinds of values, and how to detect them.
 
-`--type` and a document's `kind` use the same names.
+`--type` and a document's `kind` have the same names. Without a name, the path in the store decides, and
+without a path, the content.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ def _is_printable(data: bytes) -> bool:
 def _old_text_kind(data: bytes) -> str | None:
     """Return the kind of a value in protobuf's text format (brokers before 1.20), or None."""
     from pulsar_meta.codecs.documents import message_values
-    from pulsar_meta.codecs.protobuf.text_format import looks_like_text, parse_text
+    from pulsar_meta.codecs.protobuf.parse import looks_like_text, parse_text
 
     for kind in ENVELOPED:
         message: Any = message_values.message_type(kind)

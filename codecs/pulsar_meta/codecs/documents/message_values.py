@@ -141,8 +141,7 @@ def _meaning(kind: str) -> Any:
 
 
 def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError | None]:
-    from pulsar_meta.codecs.protobuf.parse import parse_partly
-    from pulsar_meta.codecs.protobuf.text_format import looks_like_text, parse_text
+    from pulsar_meta.codecs.protobuf.parse import looks_like_text, parse_partly, parse_text
 
     if looks_like_text(message_type(kind), data):
         # Brokers before 1.20 wrote text format; current brokers don't read it.

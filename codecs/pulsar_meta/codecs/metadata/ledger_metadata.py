@@ -29,13 +29,16 @@ from pulsar_meta.codecs.protobuf.parse import (
     BYTES,
     VARINT,
     Field,
+    as_text,
     bytes_field,
+    checked_line,
     parse_message,
+    parse_text,
+    print_text,
     read_varint,
     split_fields,
     write_varint,
 )
-from pulsar_meta.codecs.protobuf.text_format import as_text, checked_line, parse_text, print_text
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
 
 HEADER: Final = b"BookieMetadataFormatVersion\t"

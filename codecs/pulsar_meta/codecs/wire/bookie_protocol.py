@@ -23,7 +23,6 @@ from pulsar_meta.codecs.reader import Buffer, Reader
 
 VERSION: Final = 2
 READ: Final = 2
-AUTH: Final = 3
 BATCH_READ: Final = 7
 LAST_ENTRY: Final = -1
 

@@ -112,7 +112,7 @@ def frames_of(held: PresentBlock) -> Iterator[Frames | Readable]:
     """Yield the data of a block's entries in order; rows that are not whole are read one by one."""
     import numpy as np
 
-    from pulsar_meta.codecs.columns.pieces import SHORTEST, sized_pieces
+    from pulsar_meta.codecs.columns.words import SHORTEST, sized_pieces
 
     block = held.block
     starts, sizes = block.offsets + block.data_at, block.sizes - block.data_at

@@ -21,7 +21,7 @@ from pulsar_meta.codecs.frames.row_schema import (
     types_of,
 )
 from pulsar_meta.codecs.protobuf.to_json import readable
-from pulsar_meta.codecs.schemas.stored import schema_version
+from pulsar_meta.codecs.schemas.values import schema_version
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata

@@ -17,7 +17,7 @@ from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, Message, decompres
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import Frame, decode_raw_message
 from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS
-from pulsar_meta.codecs.schemas.stored import schema_version
+from pulsar_meta.codecs.schemas.values import schema_version
 from pulsar_meta.entries.base import EntrySource, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, data_entry, find_frame, whole_copy

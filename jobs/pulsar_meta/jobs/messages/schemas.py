@@ -9,8 +9,13 @@ from __future__ import annotations
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, decoding
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.codecs.schemas.stored import Schema, StoredSchema, decode_stored_schema
-from pulsar_meta.codecs.schemas.values import ValueDecoder, value_decoder
+from pulsar_meta.codecs.schemas.values import (
+    Schema,
+    StoredSchema,
+    ValueDecoder,
+    decode_stored_schema,
+    value_decoder,
+)
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_reading import data_entry, whole_copy
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat

@@ -23,7 +23,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message, parse_partly
-from pulsar_meta.codecs.schemas.stored import decode_stored_schema
+from pulsar_meta.codecs.schemas.values import decode_stored_schema
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import index_ledgers

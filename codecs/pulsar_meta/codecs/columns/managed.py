@@ -1,11 +1,15 @@
-"""Convert many cursors' records, or a large one, to JSON text at once.
+"""Convert many cursors' records, or a large record of a cursor or a managed ledger, to JSON text at once.
 
-Supports the usual records, which have only positions and ranges. In these, every byte belongs to a varint, so
-a block of records is decoded together. All other records (other orders or forms, batches, properties, ranges
-over several ledgers, numbers that a double would round) are left to the codec for a single record. Needs
-NumPy and PyArrow.
+Cursors are supported if they have the usual form, with nothing but positions and ranges. Then every byte
+belongs to a varint, so a block of records is decoded together. All other records (other orders or forms,
+batches, properties, ranges over several ledgers, numbers that a double would round) are left to the codec for
+a single record.
 
-Sources: MLDataFormats.proto (ManagedCursorInfo); `codecs.metadata.managed_meaning`.
+Managed ledgers are supported up to the first ledger that has more than an id, entries, a size and a time, or
+that is not in the order of ids. All closed ledgers that were never offloaded have this form.
+
+Needs NumPy and PyArrow. Sources: MLDataFormats.proto (ManagedCursorInfo, ManagedLedgerInfo); protobuf
+encoding (base-128 varints, little-endian groups of seven bits); `codecs.metadata.managed_meaning`.
 """
 
 from __future__ import annotations
@@ -17,13 +21,54 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from pulsar_meta.codecs.columns.varints import Varints, varints_of
-from pulsar_meta.codecs.columns.words import Positions, Rows
+from pulsar_meta.codecs.columns.words import LONGEST_VARINT, Positions, Rows
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_meaning import SNAPSHOT_ONLY
 from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Varints:
+    """The varints of a buffer.
+
+    `values` are int64 as in protobuf, `sizes` are in bytes, `ends` are the offsets after each varint. `odd`
+    marks varints that protobuf never writes, because they are too long or padded with zeros.
+    """
+
+    values: Positions
+    sizes: Positions
+    ends: Positions
+    odd: Rows
+
+
+def varints_of(data: bytes) -> Varints:
+    """Decode the varints of a buffer, without an incomplete one at its end."""
+    buffer = np.frombuffer(data, np.uint8)
+    last = np.flatnonzero(buffer < 0x80)
+    starts = np.empty_like(last)
+    starts[:1] = 0
+    starts[1:] = last[:-1] + 1
+    sizes = last - starts + 1
+    final = buffer[last]
+    odd = (sizes > 1) & (final == 0) | (sizes > LONGEST_VARINT) | (sizes == LONGEST_VARINT) & (final > 1)
+    return Varints(_numbers(buffer, starts, sizes), sizes, last + 1, odd)
+
+
+def _numbers(buffer: NDArray[np.uint8], starts: Positions, sizes: Positions) -> Positions:
+    values = (buffer[starts] & 0x7F).astype(np.uint64)
+    left = np.flatnonzero(sizes > 1)
+    for at in range(1, LONGEST_VARINT):
+        if not left.size:
+            break
+        groups = (buffer[starts[left] + at] & 0x7F).astype(np.uint64)
+        values[left] |= groups << np.uint64(7 * at)
+        left = left[sizes[left] > at + 1]
+    return values.view(np.int64)
+
 
 # The tags of cursorsLedgerId, markDeleteLedgerId, markDeleteEntryId and lastActive.
 _CURSORS_LEDGER, _MARK_LEDGER, _MARK_ENTRY, _LAST_ACTIVE = 0x08, 0x10, 0x18, 0x30
@@ -226,3 +271,64 @@ def joined(*parts: Any) -> Any:
 def listed(texts: Any, offsets: Positions) -> Any:
     """Join the texts from each offset to the next one with commas."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts), ", ")
+
+
+# The varints of a ledger: tag and size; id, entries, bytes, time. -1 stands for any number.
+_LEDGER: Final = (0x0A, -1, 0x08, -1, 0x10, -1, 0x18, -1, 0x20, -1)
+_LEDGER_TOKENS: Final = len(_LEDGER)
+_LEDGER_TAGS: Final = slice(0, None, 2)
+_LEDGER_TAG_VALUES: Final = np.array(_LEDGER[_LEDGER_TAGS])
+_SIZE, _NUMBERS = 1, slice(3, None, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingLedgers:
+    """The first `count` ledgers of a record, up to byte `end`: JSON text, and the sums of entries and bytes.
+
+    `ends` has the first and the last ledger, and the ledgers that were closed first and last.
+    """
+
+    end: int
+    count: int
+    text: str
+    entries: int
+    size: int
+    ends: ManagedLedgerInfo
+
+
+def leading_ledgers(payload: bytes) -> LeadingLedgers | None:
+    """Return the first ledgers of a record, or None if the first one is not supported."""
+    read = varints_of(payload)
+    whole = len(read.values) // _LEDGER_TOKENS * _LEDGER_TOKENS
+    table, sizes = (column[:whole].reshape(-1, _LEDGER_TOKENS) for column in (read.values, read.sizes))
+    numbers = table[:, _NUMBERS]
+    right = (table[:, _LEDGER_TAGS] == _LEDGER_TAG_VALUES).all(axis=1)
+    right &= table[:, _SIZE] == 4 + sizes[:, _NUMBERS].sum(axis=1)
+    right &= ((numbers <= MAX_SAFE_INTEGER) & (numbers >= -MAX_SAFE_INTEGER)).all(axis=1)
+    right &= ~read.odd[:whole].reshape(-1, _LEDGER_TOKENS).any(axis=1)
+    right[1:] &= numbers[1:, 0] > numbers[:-1, 0]
+    count = len(right) if right.all() else int(np.argmin(right))
+    return _leading(numbers[:count], int(read.ends[count * _LEDGER_TOKENS - 1])) if count else None
+
+
+def _leading(numbers: Positions, end: int) -> LeadingLedgers:
+    ids, entries, sizes, times = (np.ascontiguousarray(column) for column in numbers.T)
+    each = joined(
+        '{"ledgerId": ', digits(ids), ', "entries": ', digits(entries), ', "size": ', digits(sizes),
+        ', "timestamp": ', digits(times), "}",
+    )  # fmt: skip
+    text = listed(each, np.array([0, len(ids)]))[0].as_py()
+    # Summed in Python, because a sum may exceed an int64.
+    return LeadingLedgers(end, len(ids), text, sum(entries.tolist()), sum(sizes.tolist()), _ends(numbers))
+
+
+def _ends(numbers: Positions) -> ManagedLedgerInfo:
+    closed = np.flatnonzero(numbers[:, 3] > 0)
+    places = {0, len(numbers) - 1}
+    if closed.size:
+        times = numbers[closed, 3]
+        places |= {int(closed[times.argmin()]), int(closed[times.argmax()])}
+    info = ManagedLedgerInfo()
+    for ledger, entries, size, time in numbers[sorted(places)].tolist():
+        info.ledgerInfo.add(ledgerId=ledger, entries=entries, size=size, timestamp=time)
+    return info
