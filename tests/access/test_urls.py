@@ -65,11 +65,11 @@ def test_invalid_urls_are_usage_errors(url: str) -> None:
         open_store(url)
 
 
-@pytest.mark.parametrize("url", ["", "no-scheme", "zk:", "ftp://host", "/a/path", "memory:x"])
+@pytest.mark.parametrize("url", ["", "no-scheme", "zk:", "ftp://host", "memory:x"])
 def test_unknown_schemes_name_the_known_ones(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_store(url)
-    assert "SCHEME:" in str(caught.value) or all(f"{name}:" in str(caught.value) for name in STORES)
+    assert all(f"{name}:" in str(caught.value) for name in STORES)
 
 
 def test_userinfo_is_refused_and_redacted() -> None:

@@ -69,7 +69,7 @@ def test_urls_with_a_ledger_store(tmp_path: object) -> None:
     assert redact(url) == "zk://***@a:1/x?timeout=5#ledgers=etcd://***@b:2"
     with pytest.raises(UsageError):
         with_ledgers(url, "etcd://c")
-    with pytest.raises(UsageError, match="unknown store 'nothing:'"):
+    with pytest.raises(UsageError, match="unknown store 'nothing:x'"):
         registry.open_store(f"dir:{tmp_path}#ledgers=nothing:x")
     for missing in (f"dir:{tmp_path}#ledgers=dir:{tmp_path}/no", f"dir:{tmp_path}/no#ledgers=dir:{tmp_path}"):
         with pytest.raises(NotFoundError):

@@ -45,7 +45,7 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.registry import open_store, store_url
 from pulsar_meta.stores.routed import MARK, with_ledgers
 
 Level = Literal["note", "warning", "detail"]
@@ -322,10 +322,11 @@ class Shell:
         configured = url or self.settings.store
         if configured is None:
             raise UsageError("no store: add --store URL, or set PULSAR_META_STORE or a profile")
-        if self.ledger_store is None:
-            return configured
-        # The option overrides the ledger store of the environment.
-        return with_ledgers(configured if url else configured.partition(MARK)[0], self.ledger_store)
+        if self.ledger_store is not None:
+            # The option overrides the ledger store of the environment.
+            main = configured if url else configured.partition(MARK)[0]
+            configured = with_ledgers(main, self.ledger_store)
+        return store_url(configured)
 
     def other_store(self, url: str) -> Store:
         """Open a store for reading, without --ledger-store, which belongs to --store."""

@@ -70,10 +70,10 @@ class DirectoryStore(Store):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`. Raises NotFoundError if there is no value."""
-        held = self._read(path, self._directory(path) / VALUE)
-        if held is None:
+        value = self._read(path, self._directory(path) / VALUE)
+        if value is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
-        return held
+        return value
 
     def children(self, path: str) -> list[str]:
         """List the sorted names of the children of `path`."""
@@ -85,9 +85,9 @@ class DirectoryStore(Store):
         pending = [(path, str(self._directory(path))) for path in paths][::-1]
         while pending:
             path, directory = pending.pop()
-            held = self._read(path, f"{directory}/{VALUE}")
-            if held is not None:
-                yield held
+            value = self._read(path, f"{directory}/{VALUE}")
+            if value is not None:
+                yield value
             for name in reversed(self._names(directory)):
                 # `_names` never lists symbolic links.
                 pending.append((self._checked(child_path(path, name)), f"{directory}/{name}"))
@@ -119,7 +119,7 @@ class DirectoryStore(Store):
         directory = self._directory(path)
         self.read(path)
         with self._locked(), self._reached(path):
-            if not self._holds(path, expected):
+            if not self._is_at(path, expected):
                 raise conflict(path, self.url)
             (directory / VALUE).unlink()
             _sync(directory)
@@ -147,8 +147,8 @@ class DirectoryStore(Store):
 
     def _names(self, directory: str | Path) -> list[str]:
         try:
-            with os.scandir(directory) as found:
-                return sorted(one.name for one in found if one.is_dir(follow_symlinks=False))
+            with os.scandir(directory) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -172,10 +172,10 @@ class DirectoryStore(Store):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
                 root = os.open(self.root, os.O_RDONLY)
-                held.callback(os.close, root)
+                stack.callback(os.close, root)
                 _lock(root)
             except BlockingIOError as error:
                 text = f"another process has held the lock for {LOCK_SECONDS:.0f} seconds"
@@ -192,13 +192,13 @@ class DirectoryStore(Store):
         except OSError as error:
             raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
 
-    def _holds(self, path: str, expected: int) -> bool:
-        held = self._read(path, self._directory(path) / VALUE)
-        return (ABSENT if held is None else held.version) == expected
+    def _is_at(self, path: str, expected: int) -> bool:
+        value = self._read(path, self._directory(path) / VALUE)
+        return (ABSENT if value is None else value.version) == expected
 
     def _swap(self, path: str, value: bytes, expected: int) -> int | None:
         """Replace a value atomically. Returns its version once it is on disk, or None for a conflict."""
-        if not self._holds(path, expected):
+        if not self._is_at(path, expected):
             return None
         place = f"{self.root}{path}".removesuffix("/")
         unfinished = f"{place}/{UNFINISHED}"

@@ -92,10 +92,10 @@ class EtcdStore(Store):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`. Raises NotFoundError if there is no value."""
-        found = self._get(path)
-        if found is None:
+        value = self._get(path)
+        if value is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
-        return found
+        return value
 
     def children(self, path: str) -> list[str]:
         """List the sorted names of the children of `path`."""
@@ -155,14 +155,14 @@ class EtcdStore(Store):
                 break
             except CompactedError as error:
                 # Start with the value at the oldest revision that is left.
-                found = self._range(key, revision=error.revision).kvs
-                known = self._versioned(found[0]) if found else None
+                pairs = self._range(key, revision=error.revision).kvs
+                known = self._versioned(pairs[0]) if pairs else None
                 first = error.revision + 1
         if known is not None:
             yield Change(known.version, None, None, known, first=True)
         for event in events:
-            gone = event.type == api.Event.DELETE
-            yield Change(event.kv.mod_revision, None, None, None if gone else self._versioned(event.kv))
+            value = None if event.type == api.Event.DELETE else self._versioned(event.kv)
+            yield Change(event.kv.mod_revision, None, None, value)
 
     def as_of_now(self) -> Self:
         """Return a view of the store as of the newest revision."""
@@ -173,8 +173,8 @@ class EtcdStore(Store):
 
     def next_sequence(self, parent: str) -> int | None:
         """Return how often the parent was written, because Pulsar writes it once per number."""
-        found = self._range(parent.encode()).kvs
-        return found[0].version if found else None
+        pairs = self._range(parent.encode()).kvs
+        return pairs[0].version if pairs else None
 
     def advance_sequence(self, parent: str, floor: int) -> int:
         """Rewrite the parent unchanged until its write count is at least `floor`.
@@ -184,14 +184,14 @@ class EtcdStore(Store):
         """
         self.check_write(parent)
         while True:
-            found = self._range(parent.encode()).kvs
-            if not found:
+            pairs = self._range(parent.encode()).kvs
+            if not pairs:
                 with suppress(ConflictError):
                     self.put(parent, b"", ABSENT)
-            elif found[0].version >= floor:
-                return found[0].version
+            elif pairs[0].version >= floor:
+                return pairs[0].version
             else:
-                touches = [_touch(found[0])] * min(AT_ONCE, floor - found[0].version)
+                touches = [_touch(pairs[0])] * min(AT_ONCE, floor - pairs[0].version)
                 self._client.write_all(TXN, touches, api.TxnResponse)
 
     def put(self, path: str, value: bytes, expected: int) -> int:

@@ -62,7 +62,7 @@ class Reach:
 def _common_length(first: bytes, last: bytes) -> int:
     """Return the length of the common prefix."""
     pairs = enumerate(zip(first, last, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(first), len(last)))
+    return next((at for at, (left, right) in pairs if left != right), min(len(first), len(last)))
 
 
 WATCH: Final = "/etcdserverpb.Watch/Watch"

@@ -41,9 +41,9 @@ class MemoryStore(Store):
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the version is still `expected`, and return the new version."""
         self.check_write(path, value)
-        held = self.values.get(path)
-        self._compare(path, held, expected)
-        version = 0 if held is None else held.version + 1
+        current = self.values.get(path)
+        self._compare(path, current, expected)
+        version = 0 if current is None else current.version + 1
         self.values[path] = Versioned(path, bytes(value), version)
         return version
 
@@ -56,7 +56,7 @@ class MemoryStore(Store):
     def close(self) -> None:
         """Do nothing, because there is nothing to close."""
 
-    def _compare(self, path: str, held: Versioned | None, expected: int) -> None:
-        version = ABSENT if held is None else held.version
+    def _compare(self, path: str, current: Versioned | None, expected: int) -> None:
+        version = ABSENT if current is None else current.version
         if version != expected:
             raise ConflictError(f"{path}: expected version {expected}, found {version}", source=self.url)

@@ -32,28 +32,28 @@ class OrderedLines:
     def __init__(self, file: BinaryIO, end: int, order: Order, max_line: int) -> None:
         """Search in a seekable file, which `close` will close."""
         self.file, self.size, self._max_line = file, end, max_line
-        self._key, self._behind = KEYS[order], SUBTREE_ENDS[order]
+        self._key, self._after = KEYS[order], SUBTREE_ENDS[order]
         # The result of the previous lookup, because the next one is usually nearby.
-        self._found_at, self._found = 0, b""
-        self._behind_offset: dict[int, tuple[bytes | None, int]] = {}
+        self._last_offset, self._last_key = 0, b""
+        self._lines_after: dict[int, tuple[bytes | None, int]] = {}
         self.searches = 0
 
     def start_of(self, path: str) -> int | None:
         """Return the offset of the line of `path`, or None if there is no such line."""
-        return self._found_at if self._first(self._key(path)) == path else None
+        return self._last_offset if self._first(self._key(path)) == path else None
 
     def first_from(self, path: str) -> str | None:
         """Return the first path that is `path` or sorts after it, or None if there is none."""
         return self._first(self._key(path))
 
-    def first_behind(self, path: str) -> str | None:
+    def first_after(self, path: str) -> str | None:
         """Return the first path that sorts after everything below `path`, or None if there is none."""
-        return self._first(self._key(path) + self._behind)
+        return self._first(self._key(path) + self._after)
 
     def lines_from(self, path: str) -> Iterator[tuple[int, bytes]]:
         """Yield (offset, line) for `path` and everything after it, reading each line on demand."""
         self._first(self._key(path))
-        at = self._found_at
+        at = self._last_offset
         while at < self.size:
             # Another lookup may have moved the file position since the last line.
             self.file.seek(at)
@@ -67,12 +67,12 @@ class OrderedLines:
 
     def _first(self, wanted: bytes) -> str | None:
         """Return the first path whose key is at least `wanted`, and remember the offset of its line."""
-        low = self._found_at if self._found <= wanted else 0
+        low = self._last_offset if self._last_key <= wanted else 0
         low, high = self._around(wanted, low)
         self.searches += high - low > NEAR
         while high - low > NEAR:
             middle = (low + high) // 2
-            key, after = self._line_behind(middle)
+            key, after = self._cached_line_after(middle)
             if key is None or key >= wanted:
                 high = middle
             else:
@@ -81,12 +81,12 @@ class OrderedLines:
 
     def _around(self, wanted: bytes, low: int) -> tuple[int, int]:
         """Return two offsets around the end of the line before `wanted`, starting near `low`."""
-        step, look = NEAR, self._read_behind
+        step, look = NEAR, self._line_after
         while low + step < self.size:
             key, after = look(low + step)
             if key is None or key >= wanted:
                 return low, low + step
-            low, step, look = after, step * 4, self._line_behind
+            low, step, look = after, step * 4, self._cached_line_after
         return low, self.size
 
     def _walk(self, wanted: bytes, at: int) -> str | None:
@@ -95,22 +95,22 @@ class OrderedLines:
             line = self._readline()
             path = _path_in(line)
             if path is not None and self._key(path) >= wanted:
-                self._found_at, self._found = at, self._key(path)
+                self._last_offset, self._last_key = at, self._key(path)
                 return path
             at += len(line)
-        self._found_at, self._found = self.size, wanted
+        self._last_offset, self._last_key = self.size, wanted
         return None
 
-    def _line_behind(self, offset: int) -> tuple[bytes | None, int]:
-        """Do the same as `_read_behind`, with a cache."""
-        found = self._behind_offset.get(offset)
-        if found is None:
-            if len(self._behind_offset) == REMEMBERED:
-                self._behind_offset.clear()
-            found = self._behind_offset[offset] = self._read_behind(offset)
-        return found
+    def _cached_line_after(self, offset: int) -> tuple[bytes | None, int]:
+        """Do the same as `_line_after`, with a cache."""
+        line = self._lines_after.get(offset)
+        if line is None:
+            if len(self._lines_after) == REMEMBERED:
+                self._lines_after.clear()
+            line = self._lines_after[offset] = self._line_after(offset)
+        return line
 
-    def _read_behind(self, offset: int) -> tuple[bytes | None, int]:
+    def _line_after(self, offset: int) -> tuple[bytes | None, int]:
         """Return the key of the first line that begins after `offset`, and where that line ends.
 
         The key is None at the end of the file, or if the line has no path.

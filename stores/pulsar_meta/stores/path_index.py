@@ -45,17 +45,17 @@ class PathIndex:
 
     def start_of(self, path: str) -> int | None:
         """Return the offset of the line of `path`, or None if the index doesn't have it."""
-        found = self._run("SELECT start FROM lines WHERE path = ?", by_path(path)).fetchone()
-        return None if found is None else int(found[0])
+        row = self._run("SELECT start FROM lines WHERE path = ?", by_path(path)).fetchone()
+        return None if row is None else int(row[0])
 
     def first_from(self, path: str) -> str | None:
         """Return the first path that is `path` or sorts after it, or None if there is none."""
-        found = self._run(
+        row = self._run(
             "SELECT path FROM lines WHERE path >= ? ORDER BY path LIMIT 1", by_path(path)
         ).fetchone()
-        return None if found is None else bytes(found[0]).decode("utf-8", "surrogatepass")
+        return None if row is None else bytes(row[0]).decode("utf-8", "surrogatepass")
 
-    def first_behind(self, path: str) -> str | None:
+    def first_after(self, path: str) -> str | None:
         """Return the first path that sorts after everything below `path`, or None if there is none."""
         # "0" sorts directly after the slash.
         return self.first_from(f"{path}0")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from pulsar_meta.access.files import ScratchDirectory
 from pulsar_meta.codecs.errors import GuardError, UnreachableError
 
-_held: Final[set[Path]] = set()
+_locked: Final[set[Path]] = set()
 
 
 class DatabaseLock:
@@ -37,7 +37,7 @@ class DatabaseLock:
         Raises GuardError if another process holds it, UnreachableError if LOCK can't be opened for writing.
         """
         self._database = database.resolve()
-        if self._database in _held:
+        if self._database in _locked:
             raise GuardError("this process already has the database open for writing", source=url)
         try:
             self._file: int | None = os.open(self._database / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
@@ -50,14 +50,14 @@ class DatabaseLock:
             raise GuardError(
                 "another process has this database open; stop the broker and try again", source=url
             ) from error
-        _held.add(self._database)
+        _locked.add(self._database)
 
     def release(self) -> None:
         """Release the lock. Can be called twice."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
-            _held.discard(self._database)
+            _locked.discard(self._database)
 
 
 if TYPE_CHECKING:
@@ -193,8 +193,8 @@ def _remove_traces(database: Path) -> None:
 def table_format(database: Path) -> int:
     """Return the table format that the database's own RocksDB writes, according to its OPTIONS file."""
     newest = max(database.glob("OPTIONS-*"), default=None)
-    found = _format_re.findall(newest.read_text("utf-8", "replace")) if newest else []
-    return min((int(number) for number in found), default=TABLE_FORMAT)
+    formats = _format_re.findall(newest.read_text("utf-8", "replace")) if newest else []
+    return min(map(int, formats), default=TABLE_FORMAT)
 
 
 def take_checkpoint(database: Path, url: str) -> Path:

@@ -106,7 +106,7 @@ class RoutedStore(Store):
             return
         if after is None or not is_within(after, LEDGERS):
             values = self.main.scan(prefix, after=after)
-            yield from (held for held in values if not is_within(held.path, LEDGERS))
+            yield from (value for value in values if not is_within(value.path, LEDGERS))
             after = None
         yield from self.ledgers.scan(LEDGERS, after=after)
 

@@ -84,10 +84,10 @@ def _before(end: bytes, at: int, *, packed: bool) -> int:
 def _read_foot(data: bytes, *, packed: bool) -> Document:
     try:
         line = _unpacked(data) if packed else data
-        found = json.loads(line) if line.startswith(b"{") and line.endswith(b"\n") else {}
+        foot = json.loads(line) if line.startswith(b"{") and line.endswith(b"\n") else {}
     except (DecodeError, ValueError, RecursionError):
         return {}
-    return found if is_footer(found) else {}
+    return foot if is_footer(foot) else {}
 
 
 def _unpacked(frame: bytes) -> bytes:
@@ -141,7 +141,7 @@ class SnapshotStore(Store):
         """The header, and after a complete read also the footer; empty if the file has no header."""
         with self._open() as file, self._lines(file) as lines:
             _, line = next(lines, (0, b""))
-            head = None if not line or _usual_value(line) else self._beside(line, 1)
+            head = None if not line or _usual_value(line) else self._head_or_foot(line, 1)
         return {} if head is None else {**head, **self._foot}
 
     @property
@@ -168,12 +168,12 @@ class SnapshotStore(Store):
         names = []
         with self._searching():
             paths = self._index()
-            found = paths.first_from(below)
-            while found is not None and found.startswith(below):
-                name, slash, _ = found[len(below) :].partition("/")
+            path_below = paths.first_from(below)
+            while path_below is not None and path_below.startswith(below):
+                name, slash, _ = path_below[len(below) :].partition("/")
                 names.append(name)
                 # Skip everything below this child.
-                found = paths.first_behind(below + name) if slash else paths.first_from(f"{found}\0")
+                path_below = paths.first_after(below + name) if slash else paths.first_from(f"{path_below}\0")
         return sorted(set(names))
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
@@ -183,11 +183,11 @@ class SnapshotStore(Store):
         """
         bare, below = split_prefix(prefix)
         ordered = self._in_order() if bare != below else None
-        return (
-            self._streamed(bare, below, after) if ordered is None else self._part(ordered, bare, below, after)
-        )
+        if ordered is None:
+            return self._stream(bare, below, after)
+        return self._search(ordered, bare, below, after)
 
-    def _part(self, ordered: OrderedLines, bare: str, below: str, after: str | None) -> Iterator[Versioned]:
+    def _search(self, ordered: OrderedLines, bare: str, below: str, after: str | None) -> Iterator[Versioned]:
         """Yield the values at and below a path, which is located by binary search."""
         with self._searching():
             if after is None:
@@ -196,22 +196,22 @@ class SnapshotStore(Store):
                 raise _cannot_resume(after, self.url)
             for at, line in ordered.lines_from(below if after in (None, bare) else str(after)):
                 where = f"the line at byte {at}"
-                held = _usual_value(line) or self._value(self._parse(line, where), where)
-                if held.path != after and not held.path.startswith(below):
+                value = _usual_value(line) or self._value(self._parse(line, where), where)
+                if value.path != after and not value.path.startswith(below):
                     return
-                if held.path != after:
-                    yield held
+                if value.path != after:
+                    yield value
 
-    def _streamed(self, bare: str, below: str, after: str | None) -> Iterator[Versioned]:
+    def _stream(self, bare: str, below: str, after: str | None) -> Iterator[Versioned]:
         ends, number = _Ends(), 0
         with self._open() as file, self._lines(file) as lines:
             for number, line in lines:
-                found = _usual_value(line) or self._careful_value(line, number, ends)
+                value = _usual_value(line) or self._careful_value(line, number, ends)
                 if after is not None:
                     # Skip everything up to and including that path.
-                    after = None if found is not None and found.path == after else after
-                elif found is not None and (found.path.startswith(below) or found.path == bare):
-                    yield found
+                    after = None if value is not None and value.path == after else after
+                elif value is not None and (value.path.startswith(below) or value.path == bare):
+                    yield value
         self._finish(ends, number)
         if after is not None:
             raise _cannot_resume(after, self.url)
@@ -219,8 +219,8 @@ class SnapshotStore(Store):
     def next_sequence(self, parent: str) -> int | None:
         """Return the counter of `parent` that the header records, or None if it records none."""
         counters = self.origin.get("counters")
-        found = counters.get(parent) if isinstance(counters, dict) else None
-        return found if type(found) is int else None
+        number = counters.get(parent) if isinstance(counters, dict) else None
+        return number if type(number) is int else None
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Raise GuardError, because a snapshot is read-only."""
@@ -280,14 +280,14 @@ class SnapshotStore(Store):
             # A line without a newline is where the file was truncated.
             ends.take({})
             return None
-        found = self._beside(line, number)
-        if found is not None:
-            ends.take(found)
+        end = self._head_or_foot(line, number)
+        if end is not None:
+            ends.take(end)
             return None
         where = f"line {number}"
         return self._value(self._parse(line, where), where)
 
-    def _beside(self, line: bytes, number: int) -> Document | None:
+    def _head_or_foot(self, line: bytes, number: int) -> Document | None:
         """Return the header or footer in a line, or None for every other line."""
         if b'"path"' in line or not line.startswith(b"{"):
             return None
@@ -368,10 +368,10 @@ class SnapshotStore(Store):
         offset, number, ends = 0, 0, _Ends()
         with self._lines(file) as lines:
             for number, line in lines:
-                found = _usual_value(line) or self._careful_value(line, number, ends)
-                if found is not None:
+                value = _usual_value(line) or self._careful_value(line, number, ends)
+                if value is not None:
                     with decoding(self.url, what=f"line {number}"):
-                        paths.add(found.path, offset)
+                        paths.add(value.path, offset)
                     advance(1)
                 offset += len(line)
         self._finish(ends, number)

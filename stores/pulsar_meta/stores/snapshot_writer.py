@@ -57,12 +57,12 @@ class SnapshotWriter:
         self._size, self._checksum = 0, 0
         self._write(header_line(head))
 
-    def add(self, held: Versioned) -> None:
+    def add(self, value: Versioned) -> None:
         """Write one value."""
-        self.sums.add(held.path, held.value, ephemeral=held.ephemeral)
-        self._order.add(held.path)
-        times = held.created, held.modified
-        self._write(value_line(held.path, held.value, held.version, *times, ephemeral=held.ephemeral))
+        self.sums.add(value.path, value.value, ephemeral=value.ephemeral)
+        self._order.add(value.path)
+        times = value.created, value.modified
+        self._write(value_line(value.path, value.value, value.version, *times, ephemeral=value.ephemeral))
 
     def take_its_name(self) -> None:
         """Rename the file to FILE.part, which replaces the part of an earlier run."""

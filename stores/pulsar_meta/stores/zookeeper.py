@@ -35,6 +35,7 @@ from pulsar_meta.stores.base import (
     Versioned,
     Write,
     child_path,
+    conflict,
     is_within,
     roots_after,
     split_prefix,
@@ -166,8 +167,8 @@ class ZookeeperStore(Store):
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Read the values at `paths`, in the same order, with None for a path without a value."""
         with self._translated(", ".join(paths[:1])):
-            found = self._nodes(list(dict.fromkeys(paths)))
-        return [_versioned(path, *found[path]) if path in found else None for path in paths]
+            nodes = self._nodes(list(dict.fromkeys(paths)))
+        return [_versioned(path, *nodes[path]) if path in nodes else None for path in paths]
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
         """Write each (path, value, expected) as `put` does. Returns new versions, with None for conflicts."""
@@ -236,9 +237,9 @@ class ZookeeperStore(Store):
     def check_path(self, path: str) -> None:
         """Raise UsageError also for characters that ZooKeeper doesn't allow in paths."""
         super().check_path(path)
-        found = REFUSED.search(path)
-        if found is not None:
-            raise UsageError(f"{path!r}: ZooKeeper doesn't allow {found[0]!r} in a path", source=self.url)
+        refused = REFUSED.search(path)
+        if refused is not None:
+            raise UsageError(f"{path!r}: ZooKeeper doesn't allow {refused[0]!r} in a path", source=self.url)
 
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise GuardError also for a request that would make the server drop the connection."""
@@ -278,20 +279,20 @@ class ZookeeperStore(Store):
             return self._page(paths, self._client.get_async)
         groups = [paths[at : at + NODES] for at in range(0, len(paths), NODES)]
         sent = [send_read(self._client, group) for group in groups]
-        found: dict[str, Any] = {}
+        nodes: dict[str, Any] = {}
         refused: list[str] = []
         for group, pending in zip(groups, sent, strict=True):
-            nodes = self._answer_to_read(group, pending)
-            if len(nodes) != len(group):
-                text = f"expected {len(group)} nodes in the server's answer, found {len(nodes)}"
+            answers = self._answer_to_read(group, pending)
+            if len(answers) != len(group):
+                text = f"expected {len(group)} nodes in the server's answer, found {len(answers)}"
                 raise DecodeError(text, source=self.url)
-            for path, node in zip(group, nodes, strict=True):
-                if not isinstance(node, int):
-                    found[path] = node
-                elif node != NO_NODE:
+            for path, answer in zip(group, answers, strict=True):
+                if not isinstance(answer, int):
+                    nodes[path] = answer
+                elif answer != NO_NODE:
                     refused.append(path)
-        # Read one by one, each failure has an error of its own.
-        return found | self._page(refused, self._client.get_async)
+        # Reading these one by one gives the specific error.
+        return nodes | self._page(refused, self._client.get_async)
 
     def _answer_to_read(self, group: Sequence[str], pending: Any) -> list[Any]:
         from kazoo.exceptions import UnimplementedError
@@ -377,14 +378,14 @@ class ZookeeperStore(Store):
         except kazoo.NoNodeError as error:
             raise NotFoundError(f"nothing at {path}", source=self.url) from error
         except (kazoo.BadVersionError, kazoo.NodeExistsError) as error:
-            raise ConflictError(f"{path}: changed since it was read", source=self.url) from error
+            raise conflict(path, self.url) from error
         except (UnicodeDecodeError, struct.error, IndexError, MemoryError) as error:
             text = f"{path}: cannot decode the server's answer: {error}"
             raise DecodeError(text, source=self.url) from error
         except ValueError as error:
             raise UsageError(f"invalid path {path!r}: {error}") from error
         except kazoo.NotEmptyError as error:
-            raise GuardError(f"{path} has children", source=self.url) from error
+            raise GuardError(f"refusing to delete {path}: it has children", source=self.url) from error
         except (kazoo.NoAuthError, kazoo.AuthFailedError) as error:
             text = f"{path}: the credentials don't allow it ({type(error).__name__})"
             raise UnreachableError(text, source=self.url) from error
@@ -392,9 +393,8 @@ class ZookeeperStore(Store):
             text = f"{path}: {no_answer(self._timeout)}"
             raise UnreachableError(text, source=self.url) from error
         except kazoo.KazooException as error:
-            raise UnreachableError(
-                f"{path}: the server refused the request ({type(error).__name__})", source=self.url
-            ) from error
+            text = f"{path}: the server refused the request ({type(error).__name__})"
+            raise UnreachableError(text, source=self.url) from error
 
 
 def _lost() -> tuple[type[Exception], ...]:

@@ -107,8 +107,8 @@ class ZookeeperFilesStore(Store):
         brokers = Brokers(f"{self._chroot}{BROKERS}/")
         inside = self._inside(path)
         for change in self._files.history(inside, self._moment, brokers):
-            held = change.value
-            yield change if held is None else change._replace(value=held._replace(path=path))
+            value = change.value
+            yield change if value is None else change._replace(value=value._replace(path=path))
 
     def transactions(self) -> Iterator[Transaction]:
         """Yield every transaction of the logs in order, including those after the store's moment."""
@@ -140,12 +140,12 @@ class ZookeeperFilesStore(Store):
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        children: dict[str, list[str]] = {}
         for path in sorted(self._nodes):
             if path != "/":
                 parent, _, name = path.rpartition("/")
-                found.setdefault(parent or "/", []).append(name)
-        return found
+                children.setdefault(parent or "/", []).append(name)
+        return children
 
     def _inside(self, path: str) -> str:
         return f"{self._chroot}{path}".rstrip("/") or "/"
@@ -180,9 +180,8 @@ class Moment:
         try:
             zxid = int(options["zxid"], 0) if "zxid" in options else None
         except ValueError:
-            raise UsageError(
-                f"zxid={options['zxid']}: expected a number (0x…: hexadecimal)", source=url
-            ) from None
+            text = f"invalid zxid={options['zxid']}: expected a decimal number, or 0x and a hexadecimal one"
+            raise UsageError(text, source=url) from None
         return cls(zxid, _milliseconds(options["at"], url) if "at" in options else None)
 
 
@@ -198,10 +197,10 @@ class ServerFiles:
     def find(cls, directory: Path, logs: str | None, url: str) -> ServerFiles:
         """List a data directory, or `version-2` itself. Raises NotFoundError if it has no such files."""
         snapshots = _numbered(directory, "snapshot.", url)
-        found = cls(url, snapshots, _numbered(Path(logs) if logs else directory, "log.", url))
-        if not found.snapshots and not found.logs:
+        files = cls(url, snapshots, _numbered(Path(logs) if logs else directory, "log.", url))
+        if not files.snapshots and not files.logs:
             raise NotFoundError("the directory has no ZooKeeper snapshots or transaction logs", source=url)
-        return found
+        return files
 
     def tree(self, moment: Moment) -> Tree:
         """Rebuild the tree as of `moment`.
@@ -252,9 +251,9 @@ class ServerFiles:
                 brokers.follow(transaction)
             if _mark(tree, path) != before:
                 node = tree.nodes.get(path)
-                held = None if node is None else _versioned(path, node)
+                value = None if node is None else _versioned(path, node)
                 writer = brokers.name(transaction.session)
-                yield Change(transaction.zxid, transaction.time, writer, held)
+                yield Change(transaction.zxid, transaction.time, writer, value)
 
     def _oldest(self) -> Snapshot:
         """Return the oldest snapshot after which the logs are complete to their end."""
@@ -281,9 +280,9 @@ class ServerFiles:
 
     def _read(self, path: Path) -> Iterator[Transaction]:
         with decoding(str(path)):
-            for found in read_log(_bytes(path)):
-                if not isinstance(found, LogEnd):
-                    yield found
+            for record in read_log(_bytes(path)):
+                if not isinstance(record, LogEnd):
+                    yield record
 
     def _snapshot(self, until: int | None) -> Snapshot:
         """Return the newest intact snapshot without changes later than `until`."""
@@ -374,15 +373,15 @@ def _numbered(directory: Path, prefix: str, url: str) -> tuple[tuple[int, Path],
         raise NotFoundError("no such directory", source=url) from None
     except OSError as error:
         raise UnreachableError(f"cannot list the directory: {error.strerror}", source=url) from error
-    found = []
+    files = []
     for path in names:
         number = path.name.removeprefix(prefix).removesuffix(".gz").removesuffix(".snappy")
         if path.name.startswith(prefix) and path.is_file():
             try:
-                found.append((int(number, 16), path))
+                files.append((int(number, 16), path))
             except ValueError:
                 continue
-    return tuple(sorted(found))
+    return tuple(sorted(files))
 
 
 def _bytes(path: Path) -> bytes:
@@ -419,7 +418,7 @@ def _milliseconds(text: str, url: str) -> int:
         # In a query, a plus sign means a space.
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
-        raise UsageError(f"at={text}: expected a time (ISO 8601) or milliseconds", source=url) from None
+        raise UsageError(f"invalid at={text}: expected ISO 8601 or milliseconds", source=url) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)

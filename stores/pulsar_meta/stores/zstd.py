@@ -42,16 +42,16 @@ class ZstdFrames(io.RawIOBase):
         while at < end:
             head = self._pread(at, _LONGEST_HEADER)
             try:
-                found = zstandard.get_frame_parameters(head)
+                frame = zstandard.get_frame_parameters(head)
                 header = zstandard.frame_header_size(head)
             except self._error as error:
                 raise DecodeError(f"not zstd: {error}", offset=at) from error
-            if not 0 <= found.content_size <= largest:
+            if not 0 <= frame.content_size <= largest:
                 raise DecodeError("a frame is too large, or does not record its size", offset=at)
-            after = self._end_of(at + header) + 4 * found.has_checksum
+            after = self._end_of(at + header) + 4 * frame.has_checksum
             self._places.append((at, after))
             self._starts.append(self.size)
-            self.size += found.content_size
+            self.size += frame.content_size
             at = after
 
     def readable(self) -> bool:

@@ -34,6 +34,7 @@ from pulsar_meta.jobs.spill import DiskMap
 from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.places import IDGEN, copied, registries
 from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.registry import store_url
 from pulsar_meta.stores.rocksdb import database_of
 from pulsar_meta.stores.rocksdb_writer import create_database, is_nowhere
 from pulsar_meta.stores.routed import MARK
@@ -96,7 +97,8 @@ def restore(
     faults = Faults(shell)
     _check(scope, topic_options, writing)
     with ExitStack() as stack:
-        url = f"{source}?partial" if partial and source.startswith("snapshot:") else source
+        url = store_url(source)
+        url = f"{url}?partial" if partial and url.startswith("snapshot:") else url
         values = stack.enter_context(shell.other_store(url))
         target = stack.enter_context(_target(shell, store, writing, stack))
         with shell.progress(unit="values") as progress:
