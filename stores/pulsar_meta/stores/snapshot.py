@@ -34,7 +34,7 @@ from pulsar_meta.stores.path_index import PathIndex
 from pulsar_meta.stores.zstd import MAGIC, ZstdFrames, ZstdStream
 
 # A footer is a few hundred bytes long.
-LONGEST_FOOT: Final = 1 << 12
+LONGEST_FOOTER: Final = 1 << 12
 # The size of the read buffer, which holds a few lines.
 AHEAD: Final = 1 << 13
 
@@ -46,11 +46,11 @@ def ordered_lines(file: BinaryIO, max_line: int) -> OrderedLines | None:
     bytes of the file don't match the footer's checksum. Raises OSError.
     """
     packed = os.pread(file.fileno(), len(MAGIC), 0) == MAGIC
-    foot = _foot_of(file, packed=packed)
-    order, before = foot.get("order"), foot.get("bytes_before")
+    footer = _footer_of(file, packed=packed)
+    order, before = footer.get("order"), footer.get("bytes_before")
     if type(order) is not str or order not in KEYS or type(before) is not int:
         return None
-    if crc32c_of_file(file, before) != foot.get("crc32c_before"):
+    if crc32c_of_file(file, before) != footer.get("crc32c_before"):
         return None
     if not packed:
         return OrderedLines(file, before, order, max_line)
@@ -62,16 +62,16 @@ def ordered_lines(file: BinaryIO, max_line: int) -> OrderedLines | None:
     return OrderedLines(unpacked, frames.size, order, max_line)
 
 
-def _foot_of(file: BinaryIO, *, packed: bool) -> Document:
+def _footer_of(file: BinaryIO, *, packed: bool) -> Document:
     """Return the footer at the end of a file, which records its own offset, or {} if there is none."""
     size = os.fstat(file.fileno()).st_size
-    start = max(0, size - LONGEST_FOOT)
-    end = os.pread(file.fileno(), LONGEST_FOOT, start)
+    start = max(0, size - LONGEST_FOOTER)
+    end = os.pread(file.fileno(), LONGEST_FOOTER, start)
     at = _before(end, len(end), packed=packed)
     while at >= 0:
-        foot = _read_foot(end[at:], packed=packed)
-        if foot.get("bytes_before") == start + at:
-            return foot
+        footer = _read_footer(end[at:], packed=packed)
+        if footer.get("bytes_before") == start + at:
+            return footer
         at = _before(end, at, packed=packed) if packed else -1
     return {}
 
@@ -81,13 +81,13 @@ def _before(end: bytes, at: int, *, packed: bool) -> int:
     return end.rfind(MAGIC, 0, at) if packed else end.rfind(b"\n", 0, at - 1) + 1
 
 
-def _read_foot(data: bytes, *, packed: bool) -> Document:
+def _read_footer(data: bytes, *, packed: bool) -> Document:
     try:
         line = _unpacked(data) if packed else data
-        foot = json.loads(line) if line.startswith(b"{") and line.endswith(b"\n") else {}
+        footer = json.loads(line) if line.startswith(b"{") and line.endswith(b"\n") else {}
     except (DecodeError, ValueError, RecursionError):
         return {}
-    return foot if is_footer(foot) else {}
+    return footer if is_footer(footer) else {}
 
 
 def _unpacked(frame: bytes) -> bytes:
@@ -95,7 +95,7 @@ def _unpacked(frame: bytes) -> bytes:
 
     try:
         return zstandard.ZstdDecompressor().decompress(
-            frame, max_output_size=LONGEST_FOOT, allow_extra_data=False
+            frame, max_output_size=LONGEST_FOOTER, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
         raise DecodeError(f"not zstd: {error}") from error
@@ -134,15 +134,15 @@ class SnapshotStore(Store):
         self._paths: PathIndex | OrderedLines | None = None
         self._ordered: OrderedLines | None = None
         self._order_known = False
-        self._foot: Document = {}
+        self._footer: Document = {}
 
     @property
     def origin(self) -> Document:
         """The header, and after a complete read also the footer; empty if the file has no header."""
         with self._open() as file, self._lines(file) as lines:
             _, line = next(lines, (0, b""))
-            head = None if not line or _usual_value(line) else self._head_or_foot(line, 1)
-        return {} if head is None else {**head, **self._foot}
+            header = None if not line or _usual_value(line) else self._header_or_footer(line, 1)
+        return {} if header is None else {**header, **self._footer}
 
     @property
     def is_indexed(self) -> bool:
@@ -280,14 +280,14 @@ class SnapshotStore(Store):
             # A line without a newline is where the file was truncated.
             ends.take({})
             return None
-        end = self._head_or_foot(line, number)
+        end = self._header_or_footer(line, number)
         if end is not None:
             ends.take(end)
             return None
         where = f"line {number}"
         return self._value(self._parse(line, where), where)
 
-    def _head_or_foot(self, line: bytes, number: int) -> Document | None:
+    def _header_or_footer(self, line: bytes, number: int) -> Document | None:
         """Return the header or footer in a line, or None for every other line."""
         if b'"path"' in line or not line.startswith(b"{"):
             return None
@@ -301,16 +301,16 @@ class SnapshotStore(Store):
         Raises DecodeError if the file has a header but no footer, or if the footer's count doesn't match.
         """
         values = lines - ends.without_value
-        self._foot = ends.foot
+        self._footer = ends.footer
         if self._partial:
             return
         with decoding(self.url):
-            if ends.head and not ends.foot:
+            if ends.header and not ends.footer:
                 raise DecodeError(
                     f"truncated after {values} values: no footer; add ?partial to read them anyway"
                 )
-            if ends.foot:
-                check_footer(ends.foot, values)
+            if ends.footer:
+                check_footer(ends.footer, values)
 
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
         if len(line) >= self._max_line:
@@ -391,27 +391,27 @@ class SnapshotStore(Store):
 
 def check_sums(store: Store, sums: Sums) -> None:
     """Raise DecodeError if a completely scanned copy doesn't match the checksums in its footer."""
-    foot = store.origin
-    if "sum" in foot:
+    footer = store.origin
+    if "sum" in footer:
         with decoding(store.url):
-            check_footer(foot, sums.values, sums)
+            check_footer(footer, sums.values, sums)
 
 
 class _Ends:
     """The header and footer of a file, and how many lines without a value it has."""
 
     def __init__(self) -> None:
-        self.head: Document = {}
-        self.foot: Document = {}
+        self.header: Document = {}
+        self.footer: Document = {}
         self.without_value = 0
 
     def take(self, line: Document) -> None:
         """Record a line without a value: the header, the footer or an empty line."""
         self.without_value += 1
         if is_header(line):
-            self.head = line
+            self.header = line
         elif line:
-            self.foot = line
+            self.footer = line
 
 
 def _file_of(url: str) -> tuple[Path, bool]:
