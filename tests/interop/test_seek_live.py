@@ -11,7 +11,7 @@ from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, seek
-from pulsar_meta.jobs.spark.commands import seek_with_spark
+from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.stores.registry import open_store
 from tests.servers.admin import AdminError
 from tests.servers.pulsar import PulsarStandalone

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from time import time_ns
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.cli.inputs import input_name, read_lines
+from pulsar_meta.cli.outputs import whole_file
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.times import parse_duration, parse_time
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.seek.kept_ranges import KeptRanges, read_kept_ranges
 from pulsar_meta.jobs.seek.questions import (
     INDEX,
     TIME,
@@ -114,7 +117,6 @@ class Search:
             help="Look everywhere before saying that it is not there; by time, at every earlier entry.",
         ),
     ] = False
-
     readable: Annotated[
         bool,
         typer.Option(
@@ -123,6 +125,31 @@ class Search:
             help="Only what readers are given: nothing aborted, nothing behind an open transaction.",
         ),
     ] = False
+
+    save_ranges: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-ranges",
+            metavar="FILE",
+            rich_help_panel=SEARCH,
+            help="Keep each ledger's first and last index in a Parquet file, and use those in it.",
+        ),
+    ] = None
+
+    def kept_ranges(self) -> KeptRanges | None:
+        """Read the file of --save-ranges, None without the option. Raises DecodeError and UsageError."""
+        if self.save_ranges is None:
+            return None
+        try:
+            return read_kept_ranges(self.save_ranges) if self.save_ranges.exists() else KeptRanges()
+        except OSError as error:
+            raise UsageError(f"cannot read --save-ranges {self.save_ranges}: {error.strerror}") from error
+
+    def keep(self, kept: KeptRanges | None) -> None:
+        """Write the file of --save-ranges. Raises UsageError if that is not possible."""
+        if self.save_ranges is not None and kept is not None:
+            with whole_file(self.save_ranges, "wb") as file:
+                kept.write(file)
 
     @property
     def options(self) -> SeekOptions:

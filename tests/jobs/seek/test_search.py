@@ -18,7 +18,8 @@ from pulsar_meta.jobs.seek.readings import (
     State,
     by_index,
 )
-from pulsar_meta.jobs.seek.search import MAX_LEDGERS, PATIENCE, TopicSearch
+from pulsar_meta.jobs.seek.search import TopicSearch
+from pulsar_meta.jobs.seek.statuses import MAX_LEDGERS, PATIENCE
 from pulsar_meta.jobs.topics.topic import Position
 
 

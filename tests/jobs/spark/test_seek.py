@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
-from pulsar_meta.jobs.seek.seek import Cluster, plan_topic, seek_clusters
-from pulsar_meta.jobs.spark.commands import cut, seek_with_spark
+from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
+from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.jobs.spark.session import _cause, failing_in_one_line
+from pulsar_meta.spark import locate
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import bookie_urls, read_truth
 
@@ -88,7 +89,7 @@ def test_several_clusters_are_searched_in_one_job(session: SparkSession, capture
 def test_questions_that_metadata_answers_need_no_spark(
     capture: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulsar_meta.jobs.spark.commands.spark_session", lambda **_: pytest.fail("started"))
+    monkeypatch.setattr("pulsar_meta.jobs.spark.seek.spark_session", lambda **_: pytest.fail("started"))
     folder = capture("pulsar-4.2.4")
     urls = bookie_urls(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
@@ -119,26 +120,6 @@ def test_workers_run_the_same_python(session: SparkSession) -> None:
     assert session.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
 
 
-def test_pieces_have_a_maximum_size_and_each_question_once(capture: Capture) -> None:
-    folder = capture("pulsar-4.2.4")
-    urls = tuple(bookie_urls(folder))
-    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
-        topic = TopicName.parse("orders")
-        plan = plan_topic(store, source, topic, SeekOptions(), print)
-    numbered = tuple((number, Question(str(topic), INDEX, number)) for number in range(10))
-    topics = [(plan, numbered[:7]), (replace(plan, topic="another"), numbered[7:])]
-    for size in (1, 3, 10, 100):
-        pieces = list(cut(topics, size))
-        assert all(len(numbered_questions) <= size for _, numbered_questions in pieces)
-        assert [question for _, numbered_questions in pieces for question in numbered_questions] == list(
-            numbered
-        )
-        assert [plan.topic for plan, numbered_questions in pieces for _ in numbered_questions] == [
-            plan.topic
-        ] * 7 + ["another"] * 3
-    assert list(cut([], 4)) == []
-
-
 def test_the_cause_is_the_last_python_error_or_the_text() -> None:
     assert _cause("Job aborted\n\tat org.apache.X\nValueError: five\n\tat y") == "ValueError: five"
     assert _cause('Exception in thread "main" org.a.SparkException: Bad master\n\tat x') == "Bad master"
@@ -156,3 +137,37 @@ def test_the_option_readable_reaches_the_workers(session: SparkSession, capture:
         locally = list(seek_clusters(clusters, options, print))
     assert without_price(by_spark) == without_price(locally)
     assert {answer["status"] for answer in by_spark} == {"found", "aborted", "marker", "open"}
+
+
+def test_locate_answers_a_data_frame_of_questions(
+    session: SparkSession, capture: Capture, tmp_path: Path
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    store, urls = f"snapshot:{folder / 'metadata.ndjson'}", bookie_urls(folder)
+    asked = [question for question in representative(folder) if question.topic != "nowhere"]
+    rows = [
+        (question.topic, *((question.target, None) if question.kind == INDEX else (None, question.target)))
+        for question in asked
+    ]
+    questions = session.createDataFrame([*rows, ("nowhere", 5, None)], "topic string, index long, time long")
+    answers = locate(session, questions, store=store, entries=urls).collect()
+    with open_store(store) as opened, open_entries(urls) as source:
+        clusters = [(Cluster(opened, source, tuple(urls)), [*asked, Question("nowhere", INDEX, 5)])]
+        kept = KeptRanges()
+        locally = list(seek_clusters(clusters, SeekOptions(), print, kept))
+    fields = ("topic", "index", "time", "status", "ledger_id", "entry_id", "batch_index", "clock")
+    expected = [tuple(answer.get(field) for field in fields) for answer in locally]
+    assert Counter(tuple(row[field] for field in fields) for row in answers) == Counter(expected)
+    assert {row.asked for row in answers if row.status == "no-topic"} == {"nowhere"}
+
+    file = tmp_path / "ranges.parquet"
+    with file.open("wb") as out:
+        kept.write(out)
+    again = locate(session, questions, store=store, entries=urls, ranges=str(file)).collect()
+    assert Counter(tuple(row[field] for field in fields) for row in again) == Counter(expected)
+
+
+def test_locate_refuses_questions_without_an_index_or_a_time(session: SparkSession) -> None:
+    questions = session.createDataFrame([("orders",)], "topic string")
+    with pytest.raises(UsageError, match="need the columns topic and index or time"):
+        locate(session, questions, store="snapshot:nowhere", entries="bookie:")

@@ -19,9 +19,10 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import choose_engine
+from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
-from pulsar_meta.jobs.seek.seek import NO_TOPIC, Cluster, SeekAnswer, seek_clusters
+from pulsar_meta.jobs.seek.seek import Cluster, SeekAnswer, seek_clusters
+from pulsar_meta.jobs.seek.statuses import FOUND, MISSING, NO_TOPIC, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.topics.nearest import missing
 
 
@@ -69,9 +70,11 @@ def seek(
         for place in clusters:
             shell.warn_of_old_parts(place.store, questions.names)
         asking = [(place, questions.of(place.store, options.cursor)) for place in clusters]
-        answers = tally.watch(answered(tally.faults, asking, options, engine))
+        kept = search.kept_ranges()
+        answers = tally.watch(answered(tally.faults, asking, options, engine, kept))
         names = [str(TopicName.parse(name)) for name in questions.names]
         show(shell, answers, line, prefix, names)
+        search.keep(kept)
         if not cluster and names == [tally.absent]:
             # It may be mistyped on the command line.
             shell.warn(str(missing(clusters[0].store, TopicName.parse(tally.absent).path)))
@@ -105,7 +108,11 @@ def show(
 
 
 def answered(
-    faults: Faults, asking: list[tuple[Cluster, list[Question]]], options: SeekOptions, how: EngineOptions
+    faults: Faults,
+    asking: list[tuple[Cluster, list[Question]]],
+    options: SeekOptions,
+    how: EngineOptions,
+    kept: KeptRanges | None,
 ) -> Iterator[SeekAnswer]:
     """Yield the answers from the engine that was chosen, or that fits the number of questions."""
     shell, count = faults.shell, sum(len(questions) for _, questions in asking)
@@ -114,11 +121,11 @@ def answered(
     if why:
         shell.note(why)
     if chosen == "local":
-        answers = seek_clusters(asking, options, shell.warn)
+        answers = seek_clusters(asking, options, shell.warn, kept)
     else:
-        from pulsar_meta.jobs.spark.commands import seek_with_spark
+        from pulsar_meta.jobs.spark.seek import seek_with_spark
 
-        answers = seek_with_spark(asking, options, shell.warn, spark)
+        answers = seek_with_spark(asking, options, shell.warn, spark, kept)
     with shell.progress(count, "questions") as progress:
         for answer in answers:
             progress.advance(1)

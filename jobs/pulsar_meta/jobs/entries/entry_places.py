@@ -9,8 +9,8 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits, Place
 from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Question, SeekOptions
-from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.seek.seek import Seeker, plan_of_ledgers
+from pulsar_meta.jobs.seek.statuses import FOUND, MISSING, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.topics.topic import Report
 
 

@@ -16,8 +16,8 @@ from pulsar_meta.jobs.export.layout import directory_of
 from pulsar_meta.jobs.export.manifest import Done, Manifest, Ranges
 from pulsar_meta.jobs.messages.stream import parts_of, transactions_of
 from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Kind, Question, SeekOptions
-from pulsar_meta.jobs.seek.search import AFTER_LAST, BEFORE_FIRST, FOUND, GAP
 from pulsar_meta.jobs.seek.seek import Seeker, plan_of_ledgers
+from pulsar_meta.jobs.seek.statuses import AFTER_LAST, BEFORE_FIRST, FOUND, GAP
 from pulsar_meta.jobs.topics.topic import MAX_ID, Ledger, Report, with_bookkeeper
 from pulsar_meta.jobs.transactions.buffer_snapshots import compacted_ledgers
 from pulsar_meta.jobs.transactions.outcomes import Transactions

@@ -179,9 +179,13 @@ class EntryReader:
         self.round_trips = 0
         self._remembered: dict[ReadRequest, list[Reading]] = {}
         self._count = 0
+        self._loaded: dict[int, tuple[int, list[Reading]]] = {}
 
     def read(self, request: ReadRequest) -> list[Reading]:
         """Return a reading for every entry of the request. Raises UnreachableError."""
+        if request.ledger_id in self._loaded:
+            first, loaded = self._loaded[request.ledger_id]
+            return loaded[request.first - first : request.last - first + 1]
         readings = self._remembered.get(request)
         if readings is not None:
             return readings
@@ -194,6 +198,10 @@ class EntryReader:
             self._count = len(readings)
         self._remembered[request] = readings
         return readings
+
+    def load(self, ledger_id: int, first: int, last: int) -> None:
+        """Read the entries [first, last], all that a search needs of this ledger, in one pass."""
+        self._loaded[ledger_id] = first, self.read(ReadRequest(ledger_id, first, last))
 
 
 def read_headers(source: EntrySource, request: ReadRequest) -> list[Reading]:

@@ -9,9 +9,10 @@ place that is read next, but never limit where the answer can be.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from pulsar_meta.jobs.seek.ranges import IndexRange, is_kept
 from pulsar_meta.jobs.seek.readings import Measure, Reading, ReadingOrder, State, by_index, value_of
 
 # If interpolation has not arrived after so many probes, every second probe halves the range instead. So data
@@ -156,15 +157,16 @@ def _is_between(low: int | None, value: int, high: int | None) -> bool:
     return (low is None or low <= value) and (high is None or value <= high)
 
 
-def index_hints(order: ReadingOrder) -> Hints:
-    """Return the indexes that the ledgers' properties and the topic's last index claim.
+def index_hints(order: ReadingOrder, kept: Mapping[int, IndexRange]) -> Hints:
+    """Return the indexes that kept ranges, the ledgers' properties and the topic's last index claim.
 
     The first index of a topic is 0, unless a property contradicts it.
     """
+    firsts = [kept[span.ledger_id].low if is_kept(kept, span) else span.first_index for span in order.spans]
     points = [
-        (start, span.first_index)
-        for start, span in zip(order.starts, order.spans, strict=True)
-        if span.first_index is not None and span.first_entry == 0
+        (start, first)
+        for start, span, first in zip(order.starts, order.spans, firsts, strict=True)
+        if first is not None and span.first_entry == 0
     ]
     if not points or points[0][0] > 0:
         points.insert(0, (0, 0))

@@ -15,16 +15,17 @@ Sources: PIP-415 and PersistentTopicsBase (index), PersistentMessageFinder and O
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
+from pulsar_meta.jobs.seek.ranges import IndexRange, LedgerRanges
 from pulsar_meta.jobs.seek.readings import (
     Measure,
     Reading,
     ReadingOrder,
     ReadRequest,
-    State,
     by_index,
     value_of,
 )
@@ -37,31 +38,21 @@ from pulsar_meta.jobs.seek.samples import (
     time_hints,
     window,
 )
+from pulsar_meta.jobs.seek.statuses import (
+    AFTER_LAST,
+    BEFORE_FIRST,
+    FOUND,
+    GAP,
+    NO_INDEX,
+    PATIENCE,
+    UNKNOWN,
+    Status,
+    obstacle_of,
+    out_of_patience,
+)
 
-# The limits of a search that is not exhaustive. In a topic of more ledgers, no index is called absent.
-MAX_LEDGERS: Final = 1000
-# A question reads at most so many entries that have no value (no broker metadata, missing, unreadable).
-PATIENCE: Final = 2000
 # Milliseconds by which clocks may differ from the close times of ledgers.
 CLOSE_TIME_SKEW: Final = 60_000
-
-Status = Literal[
-    "found", "before-first", "after-last", "gap", "no-index", "missing-ledger", "unreadable", "no-topic",
-    "aborted", "marker", "open", "unknown",
-]  # fmt: skip
-FOUND: Final = "found"
-BEFORE_FIRST: Final = "before-first"
-AFTER_LAST: Final = "after-last"
-GAP: Final = "gap"
-NO_INDEX: Final = "no-index"
-MISSING: Final = "missing-ledger"
-UNREADABLE: Final = "unreadable"
-UNKNOWN: Final = "unknown"
-_obstacles: Final[tuple[tuple[State, Status], ...]] = (
-    (State.MISSING, MISSING),
-    (State.UNREADABLE, UNREADABLE),
-    (State.READ, NO_INDEX),
-)
 
 
 class Reads(Protocol):
@@ -101,16 +92,27 @@ class TopicSearch:
     """
 
     def __init__(
-        self, order: ReadingOrder, measure: Measure, reads: Reads, *, exhaustive: bool = False
+        self,
+        order: ReadingOrder,
+        measure: Measure,
+        reads: Reads,
+        *,
+        exhaustive: bool = False,
+        kept: Mapping[int, IndexRange] = MappingProxyType({}),
     ) -> None:
-        """`measure` is `by_index` or one of CLOCKS. `exhaustive` removes the limits."""
+        """`measure` is `by_index` or one of CLOCKS. `exhaustive` removes the limits.
+
+        `kept` has ranges of ledgers that are known before, by ledger id.
+        """
         self.order = order
         self.measure = measure
         self.reads = reads
         self.exhaustive = exhaustive
-        self.ledger_ranges = LedgerRanges(self)
+        self.ledger_ranges = LedgerRanges(
+            order, self.read, reads.entries_per_read, exhaustive=exhaustive, kept=kept
+        )
         self.latest_times = LatestTimes(self)
-        self._index_hints = index_hints(order)
+        self._index_hints = index_hints(order, kept)
 
     def find(self, target: int, *, skew: int = CLOSE_TIME_SKEW) -> Outcome:
         """Find the entry that holds the index `target`, or the first one whose time is not before `target`.
@@ -120,7 +122,8 @@ class TopicSearch:
         """
         entries_read, round_trips = self.reads.entries_read, self.reads.round_trips
         if self.order.total == 0:
-            status, sample, before, limit = self._of_empty_topic(target), None, None, None
+            by_index_only = self.order.last_index if self.by_index else None
+            status, sample, before, limit = status_of_empty(target, by_index_only), None, None, None
         else:
             hints = self._index_hints if self.by_index else time_hints(self.order, target, skew)
             search = _Search(self, target, hints)
@@ -139,10 +142,6 @@ class TopicSearch:
     def by_index(self) -> bool:
         """True if indexes are searched, False if times are."""
         return self.measure is by_index
-
-    def _of_empty_topic(self, target: int) -> Status:
-        last_index = -1 if self.order.last_index is None else self.order.last_index
-        return BEFORE_FIRST if self.by_index and target <= last_index else AFTER_LAST
 
     def read(self, first: int, last: int) -> list[tuple[int, Reading, int]]:
         """Read the ordinals [first, last], but not beyond the ledger of the first.
@@ -266,94 +265,7 @@ class _Search:
         return self.samples.bracket(self.target, 0, self.order.total)[0]
 
     def _obstacle(self, start: int, stop: int) -> Status | None:
-        states = {gap.state for gap in self.samples.empty_between(start, stop)}
-        return next((status for state, status in _obstacles if state in states), None)
-
-
-class LedgerIndexes(NamedTuple):
-    """The ordinals [start, stop) of a ledger, its first and its last index."""
-
-    start: int
-    stop: int
-    low: int
-    high: int
-
-
-class LedgerRanges:
-    """The first and the last index of every ledger, read at most once for a topic.
-
-    `limit` says which limit ended the reading, None if every ledger was looked into.
-    """
-
-    def __init__(self, topic: TopicSearch) -> None:
-        self.topic = topic
-        self.limit: str | None = None
-        self._ranges: list[LedgerIndexes] = []
-        self._silent_reads = 0
-        self._was_read = False
-
-    def read_all(self) -> None:
-        """Read both ends of every ledger, until a limit is reached."""
-        order = self.topic.order
-        if self._was_read:
-            return
-        self._was_read = True
-        if len(order.spans) > MAX_LEDGERS and not self.topic.exhaustive:
-            self.limit = too_many_ledgers(len(order.spans))
-            return
-        for start, span in zip(order.starts, order.spans, strict=True):
-            self._read_ledger(start, start + span.entries)
-            if not self._has_patience:
-                self.limit = out_of_patience(self.topic.measure)
-                return
-
-    def ledgers_around(self, index: int) -> list[tuple[int, int]]:
-        """Return the ordinals [start, stop) of the ledgers whose first and last index include `index`."""
-        return [(ledger.start, ledger.stop) for ledger in self._ranges if ledger.low <= index <= ledger.high]
-
-    @property
-    def extremes(self) -> tuple[int | None, int | None]:
-        """The lowest and the highest index of the topic, None if no entry has an index."""
-        lowest = min((ledger.low for ledger in self._ranges), default=None)
-        return lowest, max((ledger.high for ledger in self._ranges), default=None)
-
-    def _read_ledger(self, start: int, stop: int) -> None:
-        first = self._first(start, stop)
-        if first is not None:
-            last = self._last(first[0], stop)
-            if last is not None:
-                self._ranges.append(LedgerIndexes(start, stop, first[1], last))
-
-    def _first(self, start: int, stop: int) -> tuple[int, int] | None:
-        """Return the ordinal and the index of the first entry that has one, None if none was found."""
-        ordinal, entries = start, 1
-        while ordinal < stop and self._has_patience:
-            for at, reading, span in self.topic.read(ordinal, min(ordinal + entries, stop) - 1):
-                value = value_of(reading, by_index)
-                if value is not None:
-                    return at, value[0]
-                self._silent_reads += 1
-                ordinal = max(ordinal, at + span)
-            entries = self.topic.reads.entries_per_read
-        return None
-
-    def _last(self, first: int, stop: int) -> int | None:
-        """Return the last index of a ledger, None if patience ends. The entry `first` has an index."""
-        ordinal, entries = stop - 1, 1
-        while self._has_patience:
-            readings = self.topic.read(max(ordinal - entries + 1, first), ordinal)
-            for _, reading, _ in reversed(readings):
-                value = value_of(reading, by_index)
-                if value is not None:
-                    return value[1]
-                self._silent_reads += 1
-            ordinal = min(ordinal, *(at for at, _, _ in readings)) - 1
-            entries = self.topic.reads.entries_per_read
-        return None
-
-    @property
-    def _has_patience(self) -> bool:
-        return self.topic.exhaustive or self._silent_reads <= PATIENCE
+        return obstacle_of(gap.state for gap in self.samples.empty_between(start, stop))
 
 
 class LatestTimes:
@@ -383,18 +295,9 @@ class LatestTimes:
             self._latest.append(Sample(ordinal, *value, reading))
 
 
-def too_many_ledgers(count: int) -> str:
-    """Say why an index that is not where it belongs is not called absent."""
-    return (
-        f"it is not where it belongs, and there are {count} ledgers that may hold it (limit: {MAX_LEDGERS});"
-        " --exhaustive looks into all of them"
-    )
-
-
-def out_of_patience(measure: Measure) -> str:
-    """Say that too many entries have no value on the measure."""
-    value = "index" if measure is by_index else "broker time"
-    return f"{PATIENCE} entries without {value} were read (the limit); --exhaustive reads on"
+def status_of_empty(target: int, last_index: int | None) -> Status:
+    """Return the status of a target in a topic without entries, which had indexes up to `last_index`."""
+    return AFTER_LAST if last_index is None or target > last_index else BEFORE_FIRST
 
 
 def _widest(gaps: list[tuple[int, int]]) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ beginning of an open one. Source: Pulsar's TopicTransactionBuffer (maxReadPositi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
@@ -17,7 +17,9 @@ from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import INDEX, Note, Question, SeekOptions, expand
+from pulsar_meta.jobs.seek.ranges import IndexRange, ranges_of
 from pulsar_meta.jobs.seek.readings import (
     CLOCKS,
     EntryReader,
@@ -29,16 +31,19 @@ from pulsar_meta.jobs.seek.readings import (
     State,
     by_index,
 )
-from pulsar_meta.jobs.seek.search import (
+from pulsar_meta.jobs.seek.search import Outcome, TopicSearch
+from pulsar_meta.jobs.seek.statuses import (
+    ABORTED,
     AFTER_LAST,
     BEFORE_FIRST,
     FOUND,
+    MARKER,
     MISSING,
+    NO_TOPIC,
+    OPEN,
     UNKNOWN,
     UNREADABLE,
-    Outcome,
     Status,
-    TopicSearch,
 )
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.cursors import Recovered, Recovery, read_cursor, recovered
@@ -46,10 +51,6 @@ from pulsar_meta.jobs.topics.topic import Ledger, Position, names_of, read_topic
 from pulsar_meta.jobs.transactions.outcomes import Transactions, readers_transactions
 from pulsar_meta.stores.base import Store
 
-NO_TOPIC: Final = "no-topic"
-ABORTED: Final = "aborted"
-MARKER: Final = "marker"
-OPEN: Final = "open"
 # The record has no number of entries for an open ledger, so the source is asked.
 UNCOUNTED: Final = -1
 # So many entries are read in one request, to find the next one that consumers can see.
@@ -189,6 +190,15 @@ def _number(values: Sequence[str]) -> int | None:
     return None
 
 
+def asked_of(plan: TopicPlan, question: Question) -> Asked:
+    """Return the fields of an answer that repeat the question."""
+    head: Asked = {**names_of(plan.topic, question.scalable_topic)}
+    head[question.kind] = question.target
+    if plan.snapshot is not None:
+        head["snapshot"] = plan.snapshot
+    return head
+
+
 def reading_order(plan: TopicPlan, source: EntrySource) -> ReadingOrder:
     """Return the reading order of a plan: open ledgers counted in the source, and the bounds applied."""
     spans = []
@@ -258,13 +268,19 @@ class Seeker:
         self.reads = EntryReader(source)
         self.order = reading_order(plan, source) if plan.status is None else ReadingOrder([])
         self.searches: dict[Measure, TopicSearch] = {}
+        self.ranges: dict[int, IndexRange] = {}
+
+    def read_ranges(self, kept: Mapping[int, IndexRange]) -> list[IndexRange]:
+        """Read the index ranges of the ledgers that are not kept, for later questions, and return all."""
+        search = TopicSearch(self.order, by_index, self.reads)
+        exhaustive, per_read = self.options.exhaustive, self.reads.entries_per_read
+        ranges = ranges_of(self.order, search.read, per_read, exhaustive=exhaustive, kept=kept)
+        self.ranges = {ledger.ledger_id: ledger for ledger in ranges}
+        return ranges
 
     def ask(self, question: Question) -> SeekAnswer:
         """Return the answer as a document (docs/contract.md). Raises UnreachableError."""
-        head: Asked = {**names_of(self.plan.topic, question.scalable_topic)}
-        head[question.kind] = question.target
-        if self.plan.snapshot is not None:
-            head["snapshot"] = self.plan.snapshot
+        head = asked_of(self.plan, question)
         if self.plan.status is not None:
             nothing: SeekAnswer = {**head, "status": self.plan.status, "entries_read": 0}
             return nothing | ({"reason": self.plan.reason} if self.plan.reason else {})
@@ -301,7 +317,9 @@ class Seeker:
     def _search(self, measure: Measure, target: int) -> Outcome:
         if measure not in self.searches:
             exhaustive = self.options.exhaustive
-            self.searches[measure] = TopicSearch(self.order, measure, self.reads, exhaustive=exhaustive)
+            self.searches[measure] = TopicSearch(
+                self.order, measure, self.reads, exhaustive=exhaustive, kept=self.ranges
+            )
         return self.searches[measure].find(target, skew=self.options.skew)
 
     def _entry(self, reading: Reading | None, question: Question) -> FoundEntry:
@@ -397,30 +415,42 @@ def _time(answer: SeekAnswer) -> int:
 def seek(
     store: Store, source: EntrySource, questions: Iterable[Question], options: SeekOptions, note: Note
 ) -> Iterator[SeekAnswer]:
-    """Yield the answers in the order of the questions. `note` gets lines that a person should read.
+    """Yield the answers of one cluster in the order of the questions. Raises the same as `seek_clusters`."""
+    yield from joined(_answers(Cluster(store, source, ()), questions, options, note, None))
 
+
+def seek_clusters(
+    asked: Iterable[tuple[Cluster, Sequence[Question]]],
+    options: SeekOptions,
+    note: Note,
+    kept: KeptRanges | None = None,
+) -> Iterator[SeekAnswer]:
+    """Yield the answers cluster by cluster. `note` gets lines that a person should read.
+
+    With `kept`, the index ranges of all ledgers are read first, unless they are kept, and added to it.
     Raises UsageError for an invalid topic name, NotFoundError if the cursor does not exist, and
     UnreachableError if the store or the source does not answer.
     """
-    yield from joined(_answers(store, source, questions, options, note))
+    for cluster, questions in asked:
+        for answer in joined(_answers(cluster, questions, options, note, kept)):
+            yield cluster.named(answer)
 
 
 def _answers(
-    store: Store, source: EntrySource, questions: Iterable[Question], options: SeekOptions, note: Note
+    cluster: Cluster,
+    questions: Iterable[Question],
+    options: SeekOptions,
+    note: Note,
+    kept: KeptRanges | None,
 ) -> Iterator[tuple[Question, SeekAnswer]]:
     seekers: dict[str, Seeker] = {}
+    store, source = cluster.store, cluster.source
     for question in expand(store, questions, options.cursor, note):
         seeker = seekers.get(question.topic)
         if seeker is None:
             plan = plan_topic(store, source, TopicName.parse(question.topic), options, note)
             seeker = seekers[question.topic] = Seeker(plan, source, options)
+            if kept is not None and question.kind == INDEX:
+                name = cluster.name, plan.topic
+                kept.keep(*name, seeker.read_ranges(kept.of(*name)))
         yield question, seeker.ask(question)
-
-
-def seek_clusters(
-    asked: Iterable[tuple[Cluster, Sequence[Question]]], options: SeekOptions, note: Note
-) -> Iterator[SeekAnswer]:
-    """Yield the answers cluster by cluster. Raises the same as `seek`."""
-    for cluster, questions in asked:
-        for answer in seek(cluster.store, cluster.source, questions, options, note):
-            yield cluster.named(answer)

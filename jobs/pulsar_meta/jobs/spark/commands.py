@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.engine import SparkSettings
@@ -33,10 +30,8 @@ from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import LedgerScan, check_topic, scan_ledger
 from pulsar_meta.jobs.rebuild import scan as disk_scan
 from pulsar_meta.jobs.rebuild.ledgers import disks_of
-from pulsar_meta.jobs.seek.questions import Note, Question, SeekOptions, expand
-from pulsar_meta.jobs.seek.seek import Cluster, SeekAnswer, Seeker, TopicPlan, joined, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import LEDGER_COST, PARTITIONS_PER_CORE, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import LEDGER_COST, Task, map_on_workers
 from pulsar_meta.jobs.topics.topic import Ledger, Report, Topic
 
 if TYPE_CHECKING:
@@ -246,99 +241,3 @@ def scan_ledgers(
         disk_scan.scan_ledger(opened.entries, disks, ledger_id, password=password, lost=lost)
         for ledger_id in ledger_ids
     ]
-
-
-Numbered = tuple[int, Question]
-Asked = tuple[TopicPlan, tuple[Numbered, ...]]
-Answers = dict[int, SeekAnswer]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
-    """The topics of a cluster to search, the questions, and the answers so far, by question number."""
-
-    cluster: Cluster
-    topics: tuple[Asked, ...]
-    answers: Answers
-    questions: tuple[Question, ...]
-
-
-def seek_with_spark(
-    asked: Sequence[tuple[Cluster, Sequence[Question]]],
-    options: SeekOptions,
-    note: Note,
-    spark: SparkSettings,
-) -> Iterator[SeekAnswer]:
-    """Yield the answers cluster by cluster, in the order of the questions.
-
-    The metadata is read here, and the entries by the workers from the clusters' URLs. Spark is not started if
-    the metadata answers everything. Raises the errors of `seek` as well.
-    """
-    plans = [plan_cluster(cluster, questions, options, note) for cluster, questions in asked]
-    if any(plan.topics for plan in plans):
-        _search(plans, options, spark)
-    for plan in plans:
-        answers = [plan.answers[number] for number in range(len(plan.questions))]
-        for seek_answer in joined(zip(plan.questions, answers, strict=True)):
-            yield plan.cluster.named(seek_answer)
-
-
-def plan_cluster(
-    cluster: Cluster, questions: Sequence[Question], options: SeekOptions, note: Note
-) -> ClusterPlan:
-    """Read the records of the topics, and answer the questions to topics that have no ledgers."""
-    expanded = tuple(expand(cluster.store, questions, options.cursor, note))
-    numbered = sorted(enumerate(expanded), key=_topic_and_target)
-    topics: list[Asked] = []
-    answers: Answers = {}
-    for name, group in groupby(numbered, key=_topic):
-        plan = plan_topic(cluster.store, cluster.source, TopicName.parse(name), options, note)
-        if plan.ledgers:
-            topics.append((plan, tuple(group)))
-        else:
-            answers.update(answers_of(cluster.source, plan, tuple(group), options))
-    return ClusterPlan(cluster, tuple(topics), answers, expanded)
-
-
-def _topic(numbered: Numbered) -> str:
-    return numbered[1].topic
-
-
-def _topic_and_target(numbered: Numbered) -> tuple[str, int]:
-    return numbered[1].topic, numbered[1].target
-
-
-def _search(plans: Sequence[ClusterPlan], options: SeekOptions, spark: SparkSettings) -> None:
-    """Search the topics of the plans, and add the answers to the plans."""
-    questions = sum(len(questions) for plan in plans for _, questions in plan.topics)
-    with spark_session(spark) as session:
-        size = -(-questions // (session.sparkContext.defaultParallelism * PARTITIONS_PER_CORE))
-        pieces = [(plan, piece) for plan in plans for piece in cut(plan.topics, size)]
-        tasks = [
-            Task(Sources(plan.cluster.store.url, plan.cluster.urls), piece, len(piece[1]))
-            for plan, piece in pieces
-        ]
-        results = map_on_workers(session, tasks, partial(answer, options), spark)
-        for (plan, _), answers in zip(pieces, results, strict=True):
-            plan.answers.update(answers)
-
-
-def cut(topics: Sequence[Asked], size: int) -> Iterator[Asked]:
-    """Yield the topics with at most `size` questions each. Questions with close targets stay together."""
-    for plan, questions in topics:
-        for start in range(0, len(questions), size):
-            yield plan, questions[start : start + size]
-
-
-def answer(options: SeekOptions, opened: Opened, asked: Asked) -> Answers:
-    """Return the answers to the questions about one topic, by the number of the question."""
-    plan, questions = asked
-    return answers_of(opened.entries, plan, questions, options)
-
-
-def answers_of(
-    source: EntrySource, plan: TopicPlan, asked: Sequence[Numbered], options: SeekOptions
-) -> Answers:
-    """Search one topic for all its questions, and return the answers by the number of the question."""
-    seeker = Seeker(plan, source, options)
-    return {number: seeker.ask(question) for number, question in asked}

@@ -72,7 +72,7 @@ def map_on_workers(
     """
     context = session.sparkContext
     waiting = enumerate(tasks)
-    news, pace = _News(spark), Pace(job_seconds)
+    news, pace = News(spark), Pace(job_seconds)
     while some := pace.take(waiting, context.defaultParallelism) if streaming else list(waiting):
         partitions = divide(some, context.defaultParallelism * PARTITIONS_PER_CORE)
         begun = time.monotonic()
@@ -112,14 +112,15 @@ class Pace:
         self._most = self._cost * min(GROWTH, self._seconds / max(seconds, 0.01))
 
 
-class _News:
-    """What sources met, passed on once though several workers opened the same."""
+class News:
+    """Passes on the notes of sources, each text once, because several workers open the same sources."""
 
     def __init__(self, spark: SparkSettings) -> None:
         self._spark = spark
         self._known: set[str] = set()
 
     def pass_on(self, notes: Notes) -> None:
+        """Give texts to `spark.note` and damage to `spark.report`, unless they came before."""
         for text in notes.texts:
             if self._is_new(text):
                 self._spark.note(text)
