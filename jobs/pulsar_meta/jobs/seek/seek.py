@@ -450,7 +450,10 @@ def _answers(
         if seeker is None:
             plan = plan_topic(store, source, TopicName.parse(question.topic), options, note)
             seeker = seekers[question.topic] = Seeker(plan, source, options)
-            if kept is not None and question.kind == INDEX:
-                name = cluster.name, plan.topic
-                kept.keep(*name, seeker.read_ranges(kept.of(*name)))
-        yield question, seeker.ask(question)
+        before = seeker.reads.entries_read
+        if kept is not None and question.kind == INDEX and not seeker.ranges:
+            name = cluster.name, question.topic
+            kept.keep(*name, seeker.read_ranges(kept.of(*name)))
+        shared = seeker.reads.entries_read - before
+        answer = seeker.ask(question)
+        yield question, {**answer, "entries_read": answer["entries_read"] + shared}
