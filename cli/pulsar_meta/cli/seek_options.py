@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.inputs import input_name, read_lines
-from pulsar_meta.cli.outputs import whole_file
+from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -148,7 +148,7 @@ class Search:
     def keep(self, kept: KeptRanges | None) -> None:
         """Write the file of --save-ranges. Raises UsageError if that is not possible."""
         if self.save_ranges is not None and kept is not None:
-            with whole_file(self.save_ranges, "wb") as file:
+            with atomic_file(self.save_ranges, "wb") as file:
                 kept.write(file)
 
     @property
