@@ -15,7 +15,8 @@ ERRORS: Final = Path(__file__).parent.parent / "docs" / "errors"
 _RECORDS: Final = ("record-undecodable", "record-empty", "record-wrong-kind")
 _INTRODUCTION: Final = """# What `check` finds
 
-Every finding of `pulsar-meta check` has one of these codes.
+Every finding of `pulsar-meta check` has one of these codes. `pulsar-meta explain CODE` prints the same
+explanation, and `pulsar-meta explain "MESSAGE"` finds it by an error message of a broker.
 
 - **error**: data is lost, unreachable or silently skipped, or a topic doesn't load.
 - **warning**: the broker recovers and loses some state, or the problem is probably an error and could not be

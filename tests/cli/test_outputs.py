@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from pulsar_meta.cli.render import tables
 from pulsar_meta.cli.render.text import harmless, json_line, message_line, one_line
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
-from tests.cli.program import MAIN, environment, pulsar_meta
+from tests.cli.program import MAIN, environment, pulsar_meta, pulsar_meta_here
 
 # The clear-screen sequence, its C1 form, a right-to-left override, an isolate and a line separator.
 HOSTILE = "a\x1b[2Jb\x9b2Jc\u202ed\u2066e\u2028f\x7f"
@@ -220,3 +221,33 @@ def test_control_characters_in_a_path_are_escaped_in_an_error(tmp_path: Path) ->
     done = pulsar_meta("decode", f"/no/{HOSTILE}", "-o", "json", env=environment(tmp_path))
     assert not STEERING & set(done.stderr.decode())
     assert HOSTILE in json.loads(done.stderr)["source"]
+
+
+@pytest.mark.parametrize(
+    ("words", "columns"),
+    [
+        ("explain", "severity\tcode\tmeaning"),
+        ("explain -o plain", "severity\tcode\tmeaning"),
+        ("schema", "name\tof"),
+    ],
+)
+def test_a_header_names_the_columns_of_plain_output(words: str, columns: str) -> None:
+    with_header = pulsar_meta_here(*words.split(), "--header").stdout.decode()
+    assert with_header == columns + "\n" + pulsar_meta_here(*words.split()).stdout.decode()
+
+
+def test_the_header_of_entries_does_not_depend_on_processes(capture: Callable[[str], Path]) -> None:
+    folder = capture("pulsar-4.2.4")
+    words = ["orders", "--store", f"snapshot:{folder}/metadata.ndjson", "--entries", f"bookie-disk:{folder}"]
+    heading, *lines = pulsar_meta_here("dump-entries", *words, "--header").stdout.splitlines()
+    assert heading.split(b"\t")[:2] == [b"position", b"index"]
+    assert len(lines) == 163
+    in_processes = pulsar_meta_here("dump-entries", *words, "--header", "--jobs", "2").stdout.splitlines()
+    assert in_processes == [heading, *lines]
+
+
+def test_text_has_no_header() -> None:
+    done = pulsar_meta_here("explain", "ledger-lost", "--header")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"--header needs columns" in done.stderr
+    assert pulsar_meta_here("explain", "-o", "json", "--header").stdout.startswith(b"[{")

@@ -32,7 +32,9 @@ def write_portions(
     """Write entries in blocks, with several processes."""
     index = FrameIndex.of(shell) if shell.format is Format.RAW else FrameIndex(None)
     with shell.bytes_out() as out, TemporaryDirectory() as directory:
-        rendering = Rendering(shell.format, look, directory, noted=index.path is not None)
+        rendering = Rendering(
+            shell.format, look, directory, noted=index.path is not None, header=shell.has_header
+        )
         heading, patience = [rendering.heading], Patience()
 
         def headed(*data: Buffer) -> None:

@@ -118,6 +118,8 @@ def expand_option_groups(command: Callable[..., None], forms: Sequence[Format]) 
         own += [option for option in _fields_as_options(kind) if has_store or option.name != "ledger_store"]
     if not forms:
         own = [option for option in own if option.name not in OUTPUT_FIELDS]
+    if Format.PLAIN not in forms:
+        own = [option for option in own if option.name != "header"]
 
     @wraps(command)
     def run(**values: Any) -> None:

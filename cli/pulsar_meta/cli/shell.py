@@ -105,6 +105,9 @@ class Shell:
             "--output", text="Write to this file instead of stdout; it appears only when it is complete."
         ),
     ] = None
+    header: Annotated[
+        bool, _common("--header", text="Print the column names as the first line of plain output.")
+    ] = False
     quiet: Annotated[bool, _common("--quiet", "-q", text="Print only data, warnings and errors.")] = False
     verbose: Annotated[bool, _common("--verbose", "-v", text="Print details of each step.")] = False
     force: Annotated[bool, _common("--force", text="Allow raw bytes on a terminal.")] = False
@@ -127,6 +130,11 @@ class Shell:
         if self.output_format is not None:
             return self.output_format
         return Format.TABLE if self.is_on_terminal else Format.PLAIN
+
+    @property
+    def has_header(self) -> bool:
+        """True if the output is plain and starts with the names of its columns."""
+        return self.header and self.format is Format.PLAIN
 
     @property
     def is_json(self) -> bool:
@@ -174,7 +182,7 @@ class Shell:
                 case Format.CSV:
                     write_csv(parts, out, view)
                 case _:
-                    write_plain(parts, out, view)
+                    write_plain(parts, out, view, header=self.has_header)
 
     def emit_columns(self, parts: Iterable[Document | Columns], types: Mapping[str, str]) -> None:
         """Write a mix of documents and columns as Parquet. `types` has the column types, as in a View.
@@ -217,7 +225,7 @@ class Shell:
                 case Format.CSV:
                     write_csv(documents, out, view)
                 case Format.PLAIN:
-                    write_plain(documents, out, view)
+                    write_plain(documents, out, view, header=self.has_header)
                 case _:
                     write_table(documents, out, view)
 

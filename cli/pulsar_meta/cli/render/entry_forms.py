@@ -19,6 +19,7 @@ from pulsar_meta.cli.render.tables import (
     Lines,
     View,
     csv_heading,
+    plain_heading,
     write_csv,
     write_ndjson,
     write_plain,
@@ -130,18 +131,22 @@ class Output:
 class Rendering:
     """Renders portions of entries in a form, without a heading; large output goes to files in `directory`.
 
-    If `noted` is set, the result has the ids of the entries that are written as frames.
+    If `noted` is set, the result has the ids of the entries that are written as frames. If `header` is set,
+    the heading has the names of the columns for the plain form.
     """
 
     form: Format
     look: DumpOptions
     directory: str
     noted: bool = False
+    header: bool = False
 
     @property
     def heading(self) -> bytes:
         """The bytes before the first portion."""
-        return csv_heading(view_of(self.look)).encode() if self.form is Format.CSV else b""
+        if self.form is Format.CSV:
+            return csv_heading(view_of(self.look)).encode()
+        return plain_heading(view_of(self.look)).encode() if self.header else b""
 
     def __call__(self, opened: Opened, portion: Portion) -> Output:
         """Render a portion in another process."""

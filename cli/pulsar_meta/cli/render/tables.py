@@ -149,8 +149,22 @@ def write_ndjson(documents: Iterable[Document | Lines], out: IO[str]) -> None:
         out.write(document.text if isinstance(document, Lines) else json_line(document) + "\n")
 
 
-def write_plain(documents: Iterable[Document | Lines], out: IO[str], view: View | Detail) -> None:
-    """Write one line per row with tabs between cells and no heading, or the lines of a Detail."""
+def plain_heading(view: View | Detail) -> str:
+    """Return a line with the names of the columns. Raises UsageError if the view has no columns."""
+    if isinstance(view, Detail):
+        raise UsageError("--header needs columns, but this output is text: remove --header")
+    return "\t".join(view.columns) + "\n"
+
+
+def write_plain(
+    documents: Iterable[Document | Lines], out: IO[str], view: View | Detail, *, header: bool = False
+) -> None:
+    """Write one line per row with tabs between cells, or the lines of a Detail.
+
+    `header` writes the names of the columns first.
+    """
+    if header:
+        out.write(plain_heading(view))
     for document in documents:
         if isinstance(document, Lines):
             out.write(document.text)
