@@ -13,7 +13,7 @@ import zstandard
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.stores import snapshot, snapshot_writer
 from pulsar_meta.stores.base import Versioned
-from pulsar_meta.stores.path_index import PathIndex
+from pulsar_meta.stores.line_index import PathIndex
 from pulsar_meta.stores.snapshot import SnapshotStore
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 

@@ -24,11 +24,11 @@ from pulsar_meta.entries.locations import (
     InterleavedLocations,
     Located,
     LocationIndex,
+    RocksdbLocations,
     TableLocations,
     scan_entry_logs,
     scan_journals,
 )
-from pulsar_meta.entries.rocksdb_locations import RocksdbLocations
 
 Answer = TypeVar("Answer")
 

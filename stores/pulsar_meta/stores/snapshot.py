@@ -29,8 +29,7 @@ from pulsar_meta.codecs.hashes import crc32c_of_file
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
 from pulsar_meta.stores.base import Store, Versioned, split_prefix
-from pulsar_meta.stores.ordered_lines import OrderedLines
-from pulsar_meta.stores.path_index import PathIndex
+from pulsar_meta.stores.line_index import OrderedLines, PathIndex
 from pulsar_meta.stores.zstd import MAGIC, ZstdFrames, ZstdStream
 
 # A footer is a few hundred bytes long.
