@@ -63,8 +63,8 @@ def test_a_note_tells_that_the_field_order_was_lost(run: Run) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        (b"", 2, b"no document"),
-        (b"[]", 2, b"no document"),
+        (b"", 2, b"no documents"),
+        (b"[]", 2, b"no documents"),
         (b"{", 4, b"not JSON"),
         (b"\xff", 4, b"not UTF-8"),
         (b"[" * 100_000, 4, b"JSON"),
@@ -150,4 +150,4 @@ def test_kinds_that_no_broker_compresses_stay_uncompressed_with_one_note(run: Ru
     done = run("encode", "--compression", "lz4", stdin=position + ledger + position)
     first, second, _ = (b64decode(json.loads(line)["value"]) for line in done.stdout.splitlines())
     assert (first, payload(second)[0]) == (bytes.fromhex("08011002"), "lz4")
-    assert done.stderr == b"pulsar-meta: PositionInfo: no broker reads a compressed one, it stays as it is\n"
+    assert done.stderr == b"pulsar-meta: PositionInfo stays uncompressed, because brokers can't read it compressed\n"

@@ -142,7 +142,7 @@ def test_build_index_notes_ledgers_without_indexes_or_entries(run: Run, tmp_path
     frames = ("--entries", f"frames:{tmp_path / 'some.frames'}")
     unseen = run("build-index", "orders", "--repair", "--dry-run", *frames)
     assert unseen.returncode == 1
-    assert "whose property was not compared: no source has the first entry" in unseen.stderr
+    assert "with a property that was not checked: no source has the first entry" in unseen.stderr
     missing = run("build-index", "orders", "--dry-run", "--entries", f"frames:{tmp_path / 'some.frames'}")
     assert "no source has the first entry" in missing.stderr
     assert missing.returncode == 1

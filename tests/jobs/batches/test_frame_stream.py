@@ -183,7 +183,7 @@ def test_a_failure_leaves_no_output_and_names_the_frame(tmp_path: Path) -> None:
     # Bad frames stay in place, and the frame after them is stripped.
     assert (done.returncode, done.stdout) == (1, bad + write_frame(bare_frame()) + bad)
     assert [line.split(b":")[1] for line in done.stderr.splitlines()[:2]] == [b" frame 0", b" frame 2"]
-    assert done.stderr.splitlines()[2].endswith(b"2 are bad and stay as they are")
+    assert done.stderr.splitlines()[2].endswith(b"2 are corrupt and not changed")
     nothing = run("strip-metadata", "-", data=write_frame(b""))
     assert (nothing.returncode, nothing.stdout) == (1, write_frame(b""))
     assert b"1 frames: 0 stripped, 0 had no broker metadata, 1 are bad" in nothing.stderr

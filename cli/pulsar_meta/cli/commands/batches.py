@@ -41,9 +41,9 @@ from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.spark.commands import BatchRule, plan_with_spark
 from pulsar_meta.stores.base import Store
 
-Keys = Annotated[str, typer.Option("--keys", help="Properties that a batch's messages share: region,type.")]
+Keys = Annotated[str, typer.Option("--keys", help="Properties that messages of a batch share: region,type.")]
 MaxMessages = Annotated[int, typer.Option("--max-messages", min=1, help="Most messages in a batch.")]
-MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, help="Most bytes, uncompressed, in a batch.")]
+MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, help="Largest uncompressed batch, in bytes.")]
 
 
 _BATCHES = ("batches", "messages_per_batch", "largest_batch", "bytes")
@@ -55,7 +55,7 @@ _FIELDS = (
 
 
 class Strategy(StrEnum):
-    """How batches are kept to the same values."""
+    """The ways to keep messages with equal properties together."""
 
     SAME_VALUES = "same-values"
     BY_PROPERTIES = "by-properties"
@@ -73,34 +73,32 @@ def plan_batches(
     store: StoreUrl = None,
     strategy: Annotated[
         Strategy,
-        typer.Option("--strategy", help="by-properties: an open batch for each set of values; loses order."),
+        typer.Option("--strategy", help="by-properties keeps a batch per set of values open; loses order."),
     ] = Strategy.SAME_VALUES,
     as_proposed: Annotated[
-        bool, typer.Option("--as-proposed", help="The condition as #16680 prints it, and what it gets wrong.")
+        bool, typer.Option("--as-proposed", help="Use the condition in #16680, and show its errors.")
     ] = False,
     one_schema: Annotated[
         bool,
-        typer.Option("--one-schema", help="With --as-proposed: multi-schema mode is off."),
+        typer.Option("--one-schema", help="With --as-proposed, assume that multi-schema mode is off."),
     ] = False,
-    rebatch: Annotated[
-        bool, typer.Option("--rebatch", help="Join messages across the entries they were published in.")
-    ] = False,
+    rebatch: Annotated[bool, typer.Option("--rebatch", help="Join messages of different entries.")] = False,
     max_messages: MaxMessages = 1000,
     max_bytes: MaxBytes = 131_072,
 ) -> None:
-    """Show what sharing properties within batches would do to a topic's batches, before patching producers.
+    """Show how batches would look if each shared its properties.
 
-    The rule of #16680: a message joins the open batch only if it has the same values of the keys. Another
-    transaction, another schema and the limits end a batch too, and so does the end of an entry (a flush)
-    unless --rebatch. Each topic, and each partition, is planned by itself; --count is for each. Nothing is
-    written.
+    Use it to see the effect of apache/pulsar#16680 on a topic before you patch producers. A message joins the
+    open batch only if it has the same values for the keys. Another transaction, another schema and the limits
+    end a batch, too, and so does the end of an entry (a flush) without --rebatch. Each topic and partition
+    has its own plan; --count applies to each. Nothing is written.
 
     Examples:
       pulsar-meta plan-batches orders --keys region,type --entries bookie:
       pulsar-meta plan-batches orders --keys region --from -1000 -o json
     """
     if as_proposed and strategy is not Strategy.SAME_VALUES:
-        raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
+        raise UsageError("--as-proposed and --strategy can't be combined: remove one of them")
     condition: Rule = "as-proposed" if as_proposed else strategy.value
     batching = Batching(parse_keys(keys), condition, max_messages, max_bytes, not one_schema)
     faults, coverage = Faults(shell), Coverage()
@@ -115,7 +113,7 @@ def plan_batches(
         work = _Plans(faults, coverage, tuple(urls), opened, choices, rule)
         ledgers = (ledger for choice in choices for ledger in choice.ledgers)
         spark = engine.choose(shell, ledgers, source) == "spark"
-        plans = work.by_spark(engine) if spark else work.here(source)
+        plans = work.by_spark(engine) if spark else work.local(source)
         topics = (
             {"topic": choice.name, **choice.segment, **plan}
             for choice, plan in zip(choices, plans, strict=True)
@@ -127,7 +125,7 @@ def plan_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """A plan for each choice, here or by Spark."""
+    """Makes a plan for each choice, in this process or with Spark."""
 
     faults: Faults
     coverage: Coverage
@@ -136,23 +134,23 @@ class _Plans:
     choices: Sequence[Choice]
     rule: BatchRule
 
-    def here(self, source: EntrySource) -> Iterator[Document]:
+    def local(self, source: EntrySource) -> Iterator[Document]:
         for choice in self.choices:
             places = [(choice, self.rule.limits)]
             entries = read_entries(places, source, self.store, self.faults.report, self.coverage)
             plan = BatchPlan(self.rule.batching, rebatch=self.rule.rebatch)
             yield plan_entries(plan, entries, self.rule.count, self.faults.report)
 
-    def by_spark(self, how: EngineOptions) -> Iterator[Document]:
+    def by_spark(self, engine: EngineOptions) -> Iterator[Document]:
         sources = Sources(None if self.store is None else self.store.url, self.urls)
-        spark = how.spark_settings(self.faults)
+        spark = engine.spark_settings(self.faults)
         return plan_with_spark(sources, self.choices, self.rule, self.coverage, self.faults.report, spark)
 
 
 def pack_entries(
     shell: Shell,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE|-", help="NDJSON messages; default: stdin.")
+        Path | None, typer.Argument(metavar="FILE|-", help="Messages as NDJSON. Default: stdin.")
     ] = None,
     keys: Keys = "",
     strategy: Annotated[
@@ -160,23 +158,25 @@ def pack_entries(
     ] = Strategy.SAME_VALUES,
     max_messages: MaxMessages = 1000,
     max_bytes: MaxBytes = 131_072,
-    compression: Annotated[Codec, typer.Option("--compression", help="The codec of payloads.")] = Codec.NONE,
-    checksum: Annotated[bool, typer.Option("--checksum/--no-checksum", help="The frame's CRC-32C.")] = True,
+    compression: Annotated[Codec, typer.Option("--compression", help="Codec of payloads.")] = Codec.NONE,
+    checksum: Annotated[bool, typer.Option("--checksum/--no-checksum", help="Write CRC-32Cs.")] = True,
     batches_of_one: Annotated[
-        bool, typer.Option("--batches-of-one", help="Batch form for single messages too, as C++ and Go do.")
+        bool,
+        typer.Option("--batches-of-one", help="Write single messages as batches, as C++ and Go do."),
     ] = False,
     producer: Annotated[
-        str, typer.Option("--producer", help="The producer's name, where a message has none.")
+        str, typer.Option("--producer", help="Producer name of messages without one.")
     ] = "pulsar-meta",
     publish_time: Annotated[
-        int | None, typer.Option("--publish-time", min=0, help="Milliseconds since the epoch; default: now.")
+        int | None, typer.Option("--publish-time", min=0, help="Milliseconds since the epoch. Default: now.")
     ] = None,
 ) -> None:
-    """Make entry frames of messages: batches, hoisted properties, compression, checksum.
+    """Pack messages into entry frames, as a producer would.
 
-    A message is a JSON object a line: payload or payload_base64, properties, key, event_time, and any other
-    field of MessageMetadata; "flush": true ends the batch before it. Writes the form that frames: reads;
-    attach-metadata adds the broker's part.
+    Use it to create test data, or to test batches with shared properties. Each line is a JSON object with
+    payload or payload_base64, properties, key, event_time and any other field of MessageMetadata; "flush":
+    true ends the batch before the message. Commands read the result as --entries frames:FILE; attach-metadata
+    adds the broker's metadata.
 
     Examples:
       pulsar-meta pack-entries messages.ndjson --keys region > frames
@@ -185,19 +185,19 @@ def pack_entries(
     import time
 
     now = time.time_ns() // 1_000_000 if publish_time is None else publish_time
-    chosen = parse_keys(keys)
-    packing = Packing(compression.value, checksum, chosen, batches_of_one)
-    batching = Batching(chosen, strategy.value, max_messages, max_bytes)
+    names = parse_keys(keys)
+    packing = Packing(compression.value, checksum, names, batches_of_one)
+    batching = Batching(names, strategy.value, max_messages, max_bytes)
     with open_input(file) as lines:
         messages = messages_of_lines(lines, producer=producer, clock=lambda: now, numbering=Numbering())
         shell.emit_bytes(pack_messages(messages, batching, packing))
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
-    """Return the names in `region,type`; UsageError where one is given twice."""
+    """Split names such as `region,type`. Raises UsageError if a name is given twice."""
     keys = tuple(key.strip() for key in text.split(",") if key.strip())
     if len(set(keys)) != len(keys):
-        raise UsageError(f"--keys {text}: each once")
+        raise UsageError(f"invalid --keys {text!r}: a name is given twice")
     return keys
 
 
@@ -211,30 +211,31 @@ def _lines(document: Document) -> Iterator[str]:
             f"{when:7}{batches['batches']} batches, {batches['messages_per_batch']} messages each"
             f" (largest {batches['largest_batch']}), {batches['bytes']} bytes"
         )
-    for name, what in (("breaks", "ended by"), ("breaking_keys", "keys that differed")):
+    for name, label in (("breaks", "ended by"), ("breaking_keys", "keys that differed")):
         counts = document[name]
         if counts:
-            yield f"{what}: " + ", ".join(f"{key} {count}" for key, count in counts.items())
+            yield f"{label}: " + ", ".join(f"{key} {count}" for key, count in counts.items())
     wrong = document["wrong_batches"]
     if any(wrong.values()):
         counts = f"properties of {wrong['properties']}, schema of {wrong['schema']} batches"
         yield f"wrong for later messages: {counts}"
     if document["out_of_order"]:
-        yield f"{document['out_of_order']} messages would leave their order"
+        yield f"{document['out_of_order']} messages would be out of order"
     for reason, count in document["unopened"].items():
-        yield f"{count} entries left as they are: {reason}"
+        yield f"{count} entries left unchanged: {reason}"
 
 
 FramesFile = Annotated[
-    Path, typer.Argument(metavar="FILE|-", help="Frames, each behind its 4-byte size; - for stdin.")
+    Path, typer.Argument(metavar="FILE|-", help="Frames, each after its 4-byte size; - for stdin.")
 ]
 
 
 def strip_metadata(shell: Shell, file: FramesFile) -> None:
-    """Take the broker's part off frames; checksum, metadata and payload stay byte for byte.
+    """Remove broker metadata (PIP-70) from entry frames.
 
-    Frames without one pass through and are counted; so do bad ones, which are reported: exit code 1. Writes
-    the form that `frames:` reads; with --output, the positions in FILE.idx are copied along.
+    Use it to compare an entry with the bytes that its producer sent. Checksum, message metadata and payload
+    are not changed. Frames without broker metadata are copied; so are corrupt frames, which are reported with
+    exit code 1. With --output, the positions in FILE.idx are copied as well.
 
     Examples:
       pulsar-meta strip-metadata frames --output bare
@@ -244,7 +245,7 @@ def strip_metadata(shell: Shell, file: FramesFile) -> None:
     with decoding(input_name(file)), open_input(file) as stream:
         shell.emit_bytes(strip_frames(read_frames(stream), count, Faults(shell).report))
     _copy_positions(shell, file)
-    bad = f", {count.bad} are bad and stay as they are" if count.bad else ""
+    bad = f", {count.bad} are corrupt and not changed" if count.bad else ""
     shell.note(f"{count.frames} frames: {count.changed} stripped, {count.bare} had no broker metadata{bad}")
     if count.bad:
         raise typer.Exit(Exit.FAULT)
@@ -254,32 +255,33 @@ def attach_metadata(
     shell: Shell,
     file: FramesFile,
     interceptors: Annotated[
-        str, typer.Option("--interceptors", help="timestamp, index, or the classes' names, in their order.")
+        str,
+        typer.Option("--interceptors", metavar="NAMES", help="timestamp, index, or class names."),
     ] = "timestamp,index",
     start_index: Annotated[
-        int, typer.Option("--start-index", min=0, help="The index of the first message: continues a topic.")
+        int, typer.Option("--start-index", min=0, help="Index of the first message, to continue a topic.")
     ] = 0,
     timestamp: Annotated[
-        str, typer.Option("--timestamp", help="now, publish-time, or milliseconds since the epoch.")
+        str, typer.Option("--timestamp", metavar="TIME", help="now, publish-time, or milliseconds.")
     ] = "now",
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace broker metadata that is there already.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing broker metadata.")] = False,
 ) -> None:
-    """Put the broker's part before frames as brokerEntryMetadataInterceptors would.
+    """Add broker metadata (PIP-70) to entry frames.
 
-    An entry's index is that of its last message; a batch in a transaction counts one, as at the broker.
+    Use it to create entries as a broker with brokerEntryMetadataInterceptors would. An entry's index is that
+    of its last message; a batch in a transaction counts as one message, as in the broker.
 
     Examples:
       pulsar-meta attach-metadata bare --start-index 1000 --output frames
+      pulsar-meta attach-metadata bare --interceptors index > frames
     """
     count = FrameCount()
-    chosen = parse_interceptors(interceptors)
-    appender = MetadataAppender(chosen, _clock(timestamp), start_index - 1, replace)
+    names = parse_interceptors(interceptors)
+    appender = MetadataAppender(names, _clock(timestamp), start_index - 1, replace)
     with decoding(input_name(file)), open_input(file) as stream:
         shell.emit_bytes(attach_frames(read_frames(stream), appender, count))
     _copy_positions(shell, file)
-    last = f", the last index is {appender.last_index}" if "index" in chosen and count.frames else ""
+    last = f", the last index is {appender.last_index}" if "index" in names and count.frames else ""
     shell.note(f"{count.frames} frames: broker metadata attached{last}")
 
 
@@ -304,4 +306,4 @@ def _clock(text: str) -> Callable[[int], int]:
     if text.isascii() and text.isdigit() and int(text) < 2**63:
         fixed = int(text)
         return lambda published: fixed
-    raise UsageError(f"--timestamp {text!r}: expected now, publish-time or milliseconds")
+    raise UsageError(f"invalid --timestamp {text!r}: choose now, publish-time or milliseconds")

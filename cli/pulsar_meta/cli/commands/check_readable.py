@@ -1,4 +1,4 @@
-"""`check-readable`: list the records that brokers of some release could not load."""
+"""`check-readable`: list records that brokers of a release can't load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_readable(
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """List the topics and cursors that a broker of a release could not load.
+    """List records that a given Pulsar release can't load.
 
     Use it before a downgrade, or before you enable compression. Exits with 1 if there are any. If we did not
     test that release with such a record, the verdict is unknown; if there is nothing worse, the exit code is
@@ -36,6 +36,7 @@ def check_readable(
 
     Examples:
       pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
+      pulsar-meta check-readable --entries bookie: --for-version 2.11.0 -o ndjson
     """
     for version in for_version:
         parse_version(version)
@@ -52,8 +53,8 @@ def check_readable(
     if readability.unknown:
         unknown[counted(readability.unknown, "records")] = "unknown if these releases can load them"
     if readability.in_ledgers:
-        why = "give --entries" if source is None else "no source has their last entries"
-        unknown[f"the state of {counted(readability.in_ledgers, 'cursors')} in their ledgers"] = why
+        reason = "add --entries" if source is None else "no source has their last entries"
+        unknown[f"the state of {counted(readability.in_ledgers, 'cursors')} in their ledgers"] = reason
     shell.summary({"topics": readability.topics, "cursors": readability.cursors}, unknown)
     if readability.faults:
         raise typer.Exit(Exit.FAULT)

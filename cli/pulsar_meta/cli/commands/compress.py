@@ -1,4 +1,4 @@
-"""`compress-cursors` and `compress-ledgers`: give stored records the codec that the brokers should find."""
+"""`compress-cursors` and `compress-ledgers`: change the codec of stored records."""
 
 from __future__ import annotations
 
@@ -39,41 +39,39 @@ CursorOption = Annotated[
 
 @dataclass(frozen=True)
 class CompressOptions:
-    """What is to be done with them."""
+    """Options for the codec, an estimate, or a plan."""
 
     compression: Annotated[
         str | None,
-        typer.Option(
-            "--compression", help="lz4, zlib, zstd (smallest), snappy; none stores them uncompressed."
-        ),
+        typer.Option("--compression", metavar="CODEC", help="lz4, zlib, zstd (smallest), snappy or none."),
     ] = None
     threshold: Annotated[
         int | None,
-        typer.Option("--threshold", min=0, help="Compress what is larger, in bytes. Default: 16384."),
+        typer.Option("--threshold", min=0, metavar="BYTES", help="Compress larger values. Default: 16384."),
     ] = None
     min_gain: Annotated[
-        str, typer.Option("--min-gain", help="Least saving for each value: BYTES or PERCENT%.")
+        str, typer.Option("--min-gain", metavar="BYTES|PERCENT%", help="Least saving per value.")
     ] = "1"
     from_conf: Annotated[
         Path | None, typer.Option("--from-conf", help="Take codec and threshold from this broker.conf.")
     ] = None
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Show what each codec would save; write nothing.")
+        bool, typer.Option("--estimate", help="Show the savings of each codec; write nothing.")
     ] = False
     by: Annotated[
         Literal["tenant", "namespace"] | None,
-        typer.Option("--by", help="With --estimate: a row for each of these."),
+        typer.Option("--by", help="With --estimate, print a row for each of these."),
     ] = None
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="Apply exactly this plan, made by --dry-run.")
+        Path | None, typer.Option("--plan", help="Apply this plan, which --dry-run has printed.")
     ] = None
     allow_other_store: AllowOtherStore = False
 
 
 def compress_cursors(
     shell: Shell,
-    where: ScopeOptions,
-    how: CompressOptions,
+    scope: ScopeOptions,
+    options: CompressOptions,
     bulk: BulkOptions,
     writing: WriteOptions,
     store: StoreUrl = None,
@@ -82,45 +80,49 @@ def compress_cursors(
         bool, typer.Option("--only-with-properties", help="Only cursors that have properties.")
     ] = False,
 ) -> None:
-    """Compress stored cursors, or store them uncompressed: all of them, or those chosen.
+    """Compress stored cursors, or store them uncompressed.
 
-    Brokers compress a cursor only when they next write it. Cursors with properties are not compressed, since
-    Pulsar 4.2.4 and 5.0.0-M1 cannot load them so, unless all releases of --for-version can; those that are
-    compressed already are named, and --compression none writes them plain.
+    Use it after you changed managedCursorInfoCompressionType, because brokers compress a cursor only when
+    they next write it. By default, it rewrites all cursors. Cursors with properties stay uncompressed unless
+    all releases of --for-version can load them compressed, because Pulsar 4.2.4 and 5.0.0-M1 can't. The
+    command lists those that are already compressed; --compression none fixes them.
 
     Examples:
       pulsar-meta compress-cursors --estimate --by namespace --store zk://zk1:2181
       pulsar-meta compress-cursors --compression zstd --dry-run > plan.ndjson
       pulsar-meta compress-cursors --plan plan.ndjson --yes
     """
-    rule = _rule("cursor", how, only_with_properties=only_with_properties)
-    _compress(shell, store, _Request(rule, where, tuple(cursor or ()), how), writing, bulk)
+    rule = _rule("cursor", options, only_with_properties=only_with_properties)
+    _compress(shell, store, _Request(rule, scope, tuple(cursor or ()), options), writing, bulk)
 
 
 def compress_ledgers(
     shell: Shell,
-    where: ScopeOptions,
-    how: CompressOptions,
+    scope: ScopeOptions,
+    options: CompressOptions,
     bulk: BulkOptions,
     writing: WriteOptions,
     store: StoreUrl = None,
 ) -> None:
-    """Compress the stored ledger lists of topics, or store them uncompressed: of all, or of those chosen.
+    """Compress stored ledger lists, or store them uncompressed.
+
+    Use it after you changed managedLedgerInfoCompressionType, because brokers compress a topic's ledger list
+    only when they next write it. By default, it rewrites the lists of all topics.
 
     Examples:
       pulsar-meta compress-ledgers --estimate --store etcd://etcd1:2379
       pulsar-meta compress-ledgers --from-conf broker.conf --dry-run
     """
-    request = _Request(_rule("ledger", how), where, (), how)
+    request = _Request(_rule("ledger", options), scope, (), options)
     _compress(shell, store, request, writing, bulk)
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
     rule: Recompression
-    where: ScopeOptions
+    scope_options: ScopeOptions
     cursors: tuple[str, ...]
-    how: CompressOptions
+    options: CompressOptions
 
     @property
     def command(self) -> str:
@@ -128,58 +130,61 @@ class _Request:
 
     @property
     def scope(self) -> Scope:
-        return self.where.scope(self.cursors)
+        return self.scope_options.scope(self.cursors)
 
     def values(self, store: Store) -> Iterator[Versioned]:
-        return self.where.values(store, self.rule.kind, self.cursors)
+        return self.scope_options.values(store, self.rule.kind, self.cursors)
 
 
-def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = False) -> Recompression:
-    """Return the rule that the options ask for; UsageError where they clash."""
-    codec, threshold = how.compression, how.threshold
-    if how.by is not None and not how.estimate:
-        raise UsageError("--by is for --estimate")
-    if how.from_conf is not None:
+def _rule(kind: Kind, options: CompressOptions, *, only_with_properties: bool = False) -> Recompression:
+    """Return the rule that the options describe. Raises UsageError if they can't be combined."""
+    codec, threshold = options.compression, options.threshold
+    if options.by is not None and not options.estimate:
+        raise UsageError("--by needs --estimate")
+    if options.from_conf is not None:
         if codec is not None or threshold is not None:
-            raise UsageError("--from-conf takes type and threshold; leave --compression, --threshold away")
-        codec, threshold = read_broker_conf(how.from_conf, kind)
-    if codec is None and how.plan is None and not how.estimate:
-        raise UsageError("--compression lz4|zlib|zstd|snappy|none, or --from-conf broker.conf")
-    over = DEFAULT_THRESHOLD if threshold is None else threshold
-    return Recompression(kind, codec or "none", over, MinGain.parse(how.min_gain), only_with_properties)
+            raise UsageError(
+                "--from-conf sets codec and threshold: remove --compression and --threshold, or --from-conf"
+            )
+        codec, threshold = read_broker_conf(options.from_conf, kind)
+    if codec is None and options.plan is None and not options.estimate:
+        raise UsageError("no codec: add --compression lz4|zlib|zstd|snappy|none or --from-conf broker.conf")
+    minimum = DEFAULT_THRESHOLD if threshold is None else threshold
+    min_gain = MinGain.parse(options.min_gain)
+    return Recompression(kind, codec or "none", minimum, min_gain, only_with_properties)
 
 
 def _check_plan_alone(request: _Request) -> None:
-    """Raise UsageError where a plan is to be applied and something else says what is meant, too."""
-    how = request.how
-    alone = CompressOptions(plan=how.plan, allow_other_store=how.allow_other_store)
-    if how != alone or request.where.is_given or request.cursors or request.rule.only_with_properties:
-        raise UsageError("--plan says what is to be done to which values: no other option may")
+    """Raise UsageError if --plan is combined with another option that selects or changes values."""
+    options, scope = request.options, request.scope_options
+    alone = CompressOptions(plan=options.plan, allow_other_store=options.allow_other_store)
+    if options != alone or scope.is_given or request.cursors or request.rule.only_with_properties:
+        raise UsageError("--plan contains the values and their changes: remove all other options")
 
 
 def _compress(
     shell: Shell, url: str | None, request: _Request, writing: WriteOptions, bulk: BulkOptions
 ) -> None:
-    how = request.how
-    if how.plan is not None:
+    options, scope = request.options, request.scope_options
+    if options.plan is not None:
         _check_plan_alone(request)
-    if how.estimate:
+    if options.estimate:
         writing = replace(writing, dry_run=True)
-    request.where.ensure_can_ask(writing)
+    scope.ensure_can_ask(writing)
     with open_for_writing(shell, url, writing) as store:
         readers = Readers.of(store, tuple(writing.for_version or ()))
         rule = replace(request.rule, readers=readers)
-        if how.plan is not None or request.where.stdin:
+        if options.plan is not None or scope.stdin:
             check_named(store, request.scope)
         else:
             check_selected(store, request.scope, rule.kind)
         shell.warn_of_old_parts(store, request.scope.topics)
-        if how.estimate:
+        if options.estimate:
             _estimate(shell, store, replace(request, rule=rule))
             return
-        if how.plan is not None:
-            other = how.allow_other_store
-            rewrite = apply_plan(store, how.plan, request.rule.kind, other_store=other)
+        if options.plan is not None:
+            other = options.allow_other_store
+            rewrite = apply_plan(store, options.plan, request.rule.kind, other_store=other)
         else:
             rewrite = rewrite_values(
                 request.command,
@@ -192,7 +197,7 @@ def _compress(
 
 
 def _estimate(shell: Shell, store: Store, request: _Request) -> None:
-    by = request.how.by
+    by = request.options.by
     rows = list(estimate(request.values(store), request.rule, by))
     shell.emit(rows, estimate_table(by) if shell.format is Format.TABLE else estimate_view(by))
     _explain(shell, rows, request.rule.threshold)
@@ -201,11 +206,15 @@ def _estimate(shell: Shell, store: Store, request: _Request) -> None:
 
 
 def _explain(shell: Shell, rows: Sequence[Document], threshold: int) -> None:
-    """Say what the threshold kept out of the numbers: as brokers do, values up to it stay plain."""
+    """Print how many values the threshold excludes, because brokers don't compress those either."""
     of_codec = [[row for row in rows if row["codec"] == codec] for codec in CODECS]
     values = sum(row["values"] for row in of_codec[0])
-    # What has a codec already is not looked at further under that codec.
-    under = max(sum(row["under_threshold"] for row in some) for some in of_codec)
-    more = f": {under} of {counted(values, 'values')} are no larger and stay as they are" if under else ""
-    hint = " (--threshold 0 shows what each codec makes of all)" if under else ""
-    shell.note(f"with a threshold of {threshold} bytes{more}{hint}")
+    # A value that already has a codec is not counted for that codec.
+    under = max(sum(row["under_threshold"] for row in rows_of_codec) for rows_of_codec in of_codec)
+    if under:
+        shell.note(
+            f"the threshold of {threshold} bytes excludes {under} of {counted(values, 'values')}"
+            " (add --threshold 0 to include all)"
+        )
+    else:
+        shell.note(f"no value is excluded by the threshold of {threshold} bytes")

@@ -1,4 +1,4 @@
-"""`decode`, `encode` and `schema`: values as documents, documents as values, and the shapes of documents."""
+"""`decode`, `encode` and `schema`: convert values to documents and back, and describe the documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pulsar_meta.jobs.values.value_inputs import (
     values_of_store,
 )
 
-# What these are made of may look like a snapshot.
+# Files of these kinds may look like a snapshot.
 READ_AS_TEXT = (*JSON_KINDS, "Text", "Bytes")
 
 
@@ -49,30 +49,31 @@ def decode(
         list[str] | None,
         typer.Argument(
             metavar="FILE|PREFIX",
-            help="Files, directories, patterns, snapshots, - or nothing for stdin; or paths of a store.",
+            help="Files, directories, globs, snapshots, or paths of a store. Default: stdin.",
         ),
     ] = None,
     store: StoreUrl = None,
     kind: Annotated[
         str | None,
-        typer.Option("--type", metavar="KIND", help=f"What the values are: {', '.join(KINDS)}."),
+        typer.Option("--type", metavar="KIND", help=f"Kind of the values: {', '.join(KINDS)}."),
     ] = None,
-    from_hex: Annotated[bool, typer.Option("--hex", help="The files hold hexadecimal digits.")] = False,
-    from_base64: Annotated[bool, typer.Option("--base64", help="The files hold base64.")] = False,
+    from_hex: Annotated[bool, typer.Option("--hex", help="The files contain hexadecimal digits.")] = False,
+    from_base64: Annotated[bool, typer.Option("--base64", help="The files contain base64.")] = False,
     lines: Annotated[
-        bool, typer.Option("--lines", help="With --hex or --base64: each line is a value of its own.")
+        bool, typer.Option("--lines", help="With --hex or --base64, decode each line as a value.")
     ] = False,
     max_size: Annotated[
-        int, typer.Option("--max-size", min=1, metavar="BYTES", help="Unpack no value to more than this.")
+        int, typer.Option("--max-size", min=1, metavar="BYTES", help="Largest uncompressed value.")
     ] = DEFAULT_MAX_SIZE,
     show_secrets: ShowSecrets = False,
 ) -> None:
-    """Show what values of a metadata store say: managed ledgers, cursors, ledger metadata, and the rest.
+    """Decode values of a metadata store, from files or from a store.
 
-    The kind comes from --type, else from the path, else from the content; where several fit, give --type.
-    With --type Json, Text or Bytes a file is one value, also where it looks like a snapshot. -o raw writes
-    the bytes of one value, out of the envelope if it is in one. Broken values are reported and the others
-    shown, with exit code 4; 3 where nothing lies at or below a path.
+    Use it for bytes that you copied from a store, or to see all values below a path. The kind of a value
+    comes from --type, else from the path, else from the content; if several kinds fit, add --type. With
+    --type Json, Text or Bytes, a file is one value even if it looks like a snapshot. -o raw writes the bytes
+    of one value, uncompressed. If a value is corrupt, it is reported, the others are shown, and the exit code
+    is 4. The exit code is 3 if a path has no values.
 
     Examples:
       pulsar-meta decode cursor.bin --type ManagedCursorInfo
@@ -94,23 +95,22 @@ def decode(
 
 
 def _store_of_paths(shell: Shell, inputs: list[str]) -> str | None:
-    """Return the store of the environment or the profile where all inputs are paths of one and no files."""
-    named = bool(inputs) and all(map(is_stored_path, inputs))
-    return shell.settings.store if named else None
+    """Return the configured store if all inputs are paths in a store instead of files."""
+    return shell.settings.store if inputs and all(map(is_stored_path, inputs)) else None
 
 
 def _text_form(from_hex: bool, from_base64: bool, lines: bool) -> str:
     if from_hex and from_base64:
-        raise UsageError("--hex and --base64 exclude each other")
+        raise UsageError("--hex and --base64 can't be combined: remove one of them")
     if lines and not (from_hex or from_base64):
-        raise UsageError("--lines goes with --hex or --base64; the lines of a snapshot are recognised")
+        raise UsageError("--lines needs --hex or --base64 (snapshots don't need --lines)")
     return "hex" if from_hex else "base64" if from_base64 else "raw"
 
 
 def _open_inputs(shell: Shell, inputs: list[str], store: str | None, form: InputForm) -> Iterator[ValueInput]:
     if store is None:
         if not inputs:
-            raise UsageError("nothing to decode: name files, - for stdin, or --store URL")
+            raise UsageError("nothing to decode: add files, - for stdin, or --store URL")
         yield from values_of_files(inputs, form, open_input)
         return
     with shell.store(store) as opened:
@@ -119,9 +119,9 @@ def _open_inputs(shell: Shell, inputs: list[str], store: str | None, form: Input
 
 
 def _raw_bytes(values: list[ValueInput], options: DecodeOptions) -> bytes:
-    """Return the bytes of the only value, out of its envelope where its kind may have one."""
+    """Return the uncompressed bytes of the only value. Raises UsageError if there are several."""
     if len(values) != 1:
-        raise UsageError("-o raw is for one value, there are several: -o ndjson shows them all")
+        raise UsageError("-o raw prints one value, but there are several: use -o ndjson")
     value = values[0]
     if value.error is not None:
         raise value.error
@@ -140,39 +140,38 @@ def _raw_bytes(values: list[ValueInput], options: DecodeOptions) -> bytes:
 def encode(
     shell: Shell,
     file: Annotated[
-        str | None, typer.Argument(help="JSON of decode: a document, a list, or NDJSON. Default: stdin.")
+        str | None, typer.Argument(help="JSON of decode: document, list or NDJSON. Default: stdin.")
     ] = None,
     compression: Annotated[
         Codec | None,
-        typer.Option(
-            "--compression", help="Compress with this codec; none: no envelope. Default: the document's."
-        ),
+        typer.Option("--compression", help="Codec; none writes no envelope. Default: the document's codec."),
     ] = None,
     threshold: Annotated[
         int | None,
-        typer.Option("--threshold", min=0, metavar="BYTES", help="Compress only what is larger than this."),
+        typer.Option("--threshold", min=0, metavar="BYTES", help="Compress only larger values."),
     ] = None,
 ) -> None:
-    """Turn the JSON of decode back into bytes; several values come out as lines of a snapshot.
+    """Encode the JSON of decode as bytes, or as a snapshot.
 
-    -o ndjson writes the line of a snapshot for a single value, too.
+    Use it after you edited the output of decode, or to change a value's codec. Several values are written as
+    lines of a snapshot; with -o ndjson, a single value as well.
 
     Examples:
       pulsar-meta decode cursor.bin -o json | pulsar-meta encode > again.bin
       pulsar-meta encode cursor.json --compression zstd --output cursor.bin
     """
     if shell.output_format not in (None, Format.RAW, Format.NDJSON):
-        raise UsageError(f"-o {shell.output_format}: there are bytes (raw) or lines of a snapshot (ndjson)")
+        raise UsageError(f"invalid -o {shell.output_format}: choose raw or ndjson (lines of a snapshot)")
     source = file or STDIN
     if file in (None, STDIN) and sys.stdin.isatty():
-        raise UsageError("nothing to encode: name a file with the JSON of decode, or pipe it in")
+        raise UsageError("nothing to encode: add a file with the JSON of decode, or pipe it to stdin")
     documents = _documents(read_text(file, source), source)
     encoded = _encoded(shell, documents, source, compression, threshold)
-    first = list(_first_two(encoded))
+    first = list(islice(encoded, 2))
     if not first:
-        raise UsageError("nothing to encode: no document in the input", source=source)
+        raise UsageError("nothing to encode: the input has no documents", source=source)
     if shell.output_format is Format.RAW and len(first) > 1:
-        raise UsageError("-o raw is for one value, there are several: -o ndjson makes a snapshot of them")
+        raise UsageError("-o raw writes one value, but there are several: use -o ndjson to write a snapshot")
     if shell.output_format is Format.NDJSON or len(first) > 1:
         _emit_snapshot(shell, chain(first, encoded))
     else:
@@ -180,15 +179,15 @@ def encode(
 
 
 def _documents(text: str, source: str) -> Iterator[object]:
-    """Yield the documents in JSON text: one, a list of them, or one after the other (NDJSON)."""
-    for found in read_json_sequence(text, source=source, literal=True):
-        yield from found if isinstance(found, list) else [found]
+    """Yield the documents in JSON text: a document, a list, or NDJSON."""
+    for part in read_json_sequence(text, source=source, literal=True):
+        yield from part if isinstance(part, list) else [part]
 
 
 def _encoded(
     shell: Shell, documents: Iterator[object], source: str, compression: Codec | None, threshold: int | None
 ) -> Iterator[Encoded]:
-    bare: set[str] = set()
+    warned: set[str] = set()
     for at, document in enumerate(documents):
         place = f"{source}: document {at + 1}"
         try:
@@ -200,33 +199,23 @@ def _encoded(
         if encoded.rounded:
             shell.warn(f"{place}: {rounded_note(encoded.rounded)}")
         if compression not in (None, Codec.NONE):
-            _warn_of_bare(shell, document, bare)
+            _warn_of_uncompressed(shell, document, warned)
         yield encoded
 
 
-def _warn_of_bare(shell: Shell, document: Any, warned: set[str]) -> None:
-    """Warn once of each kind that brokers never compress that it was not compressed."""
+def _warn_of_uncompressed(shell: Shell, document: Any, warned: set[str]) -> None:
+    """Warn once per kind that it stays uncompressed, because brokers can't read it compressed."""
     kind = checked_kind(document["kind"])
     if kind not in ENVELOPED and kind not in warned:
         warned.add(kind)
-        shell.warn(f"{kind}: no broker reads a compressed one, it stays as it is")
-
-
-def _first_two(encoded: Iterator[Encoded]) -> Iterator[Encoded]:
-    for _ in range(2):
-        found = next(encoded, None)
-        if found is None:
-            return
-        yield found
+        shell.warn(f"{kind} stays uncompressed, because brokers can't read it compressed")
 
 
 def _emit_snapshot(shell: Shell, encoded: Iterator[Encoded]) -> None:
     with shell.text_out() as out:
         for at, value in enumerate(encoded):
             if value.path is None:
-                raise UsageError(
-                    f"document {at + 1} has no path: several values come out as lines of a snapshot"
-                )
+                raise UsageError(f"document {at + 1} has no path, which every line of a snapshot needs")
             line = {
                 "path": value.path,
                 "version": value.version,
@@ -236,7 +225,7 @@ def _emit_snapshot(shell: Shell, encoded: Iterator[Encoded]) -> None:
 
 
 class SchemaName(TypedDict):
-    """A schema that there is, and what it is of: what a command prints, or what else the contract names."""
+    """The name of a schema, and a description of the documents that it is for."""
 
     name: str
     of: str
@@ -245,24 +234,25 @@ class SchemaName(TypedDict):
 def schema(
     shell: Shell,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A command, or another of the names that there are.")
+        str | None, typer.Argument(metavar="NAME", help="A command, or another name in the list.")
     ] = None,
 ) -> None:
-    """Print the JSON Schema of what a command prints with -o json or ndjson; without a name which there are.
+    """Print the JSON Schema of a command's JSON output.
 
-    It fits one document, and a list of them. More fields may come with a release; those that are there keep
-    their names and types until the next major version (docs/contract.md).
+    Use it to validate output, or to generate types for your program. Without a name, lists the schemas. A
+    schema accepts one document or a list. A release may add fields; existing fields keep their names and
+    types until the next major version.
 
     Examples:
       pulsar-meta schema check > check.json
       pulsar-meta check -o json | check-jsonschema --schemafile check.json -
     """
     if name is None:
-        names: list[SchemaName] = [{"name": one, "of": description_of(one)} for one in NAMES]
+        names: list[SchemaName] = [{"name": each, "of": description_of(each)} for each in NAMES]
         shell.emit(names, VIEW)
         return
     if name not in NAMES:
-        raise NotFoundError(f"no schema of {name!r}: pulsar-meta schema lists them")
+        raise NotFoundError(f"no schema {name!r}: list the schemas with pulsar-meta schema")
     with shell.text_out() as out:
         out.write(json.dumps(schema_of(name), indent=2) + "\n")
 

@@ -54,7 +54,7 @@ from pulsar_meta.stores.base import Store
 TopicWord = Annotated[
     str, typer.Argument(help="persistent://tenant/namespace/name, tenant/namespace/name or name.")
 ]
-Ledgers = Annotated[str, typer.Argument(help="A ledger's number; several separated by commas.")]
+Ledgers = Annotated[str, typer.Argument(help="Ledger ids, separated by commas.")]
 
 
 def properties(
@@ -74,7 +74,8 @@ def properties(
 ) -> None:
     """Show the properties of topics' ledgers (PIP-404).
 
-    The ledgers of a shadow topic are those of its source, and so are their properties: shadow_of names it.
+    Use it to see custom metadata of ledgers, such as the first index that build-index writes. A shadow topic
+    uses the ledgers of its source and shows their properties; shadow_of is the source.
 
     Examples:
       pulsar-meta properties public/default/orders --store zk://zk1:2181
@@ -83,15 +84,14 @@ def properties(
     faults, checked = Faults(shell), Counter[str]()
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, names or [])
-        found = chosen_by_name(opened, names or [], faults.report, everything=everything)
-        topics = list(islice(found, 2))
-        one = _is_one(names or [], topics)
-        rows = list(_rows(chain(topics, found), ledger, keys or [], checked))
+        selected = chosen_by_name(opened, names or [], faults.report, everything=everything)
+        topics = list(islice(selected, 2))
+        rows = list(_rows(chain(topics, selected), ledger, keys or [], checked))
         if not rows:
-            _check_found(topics, names or [], ledger, faults, opened)
+            _ensure_topics(topics, names or [], ledger, faults, opened)
         if not show_secrets:
             rows = [mask(row) for row in rows]
-        shell.emit(rows, _view(rows, one=one))
+        shell.emit(rows, _view(rows, single=_is_single(names or [], topics)))
     shell.summary(checked)
     faults.finish()
 
@@ -105,15 +105,15 @@ def _rows(
         yield from (row for row in properties_of(topic, keys) if ledger in (None, row["ledger_id"]))
 
 
-def _is_one(names: Sequence[str], topics: Sequence[Topic]) -> bool:
-    """Return whether a single topic was asked for by its name."""
+def _is_single(names: Sequence[str], topics: Sequence[Topic]) -> bool:
+    """Return True if a single topic was selected by its name."""
     return len(names) == 1 and len(topics) < 2 and not is_glob(names[0]) and not is_namespace(names[0])
 
 
-def _check_found(
+def _ensure_topics(
     topics: Sequence[Topic], names: Sequence[str], ledger: int | None, faults: Faults, store: Store
 ) -> None:
-    """Leave where there is no topic, or none with the ledger that was asked for."""
+    """Exit if there are no topics. Raises NotFoundError if none has the selected ledger."""
     if not topics:
         faults.finish()
     if ledger is not None:
@@ -128,63 +128,66 @@ def set_property(
     writing: WriteOptions,
     store: StoreUrl = None,
 ) -> None:
-    """Set properties of ledgers, in one write; everything else in the record stays byte for byte.
+    """Set properties of a topic's ledgers in one write.
 
-    As Pulsar's asyncAddLedgerProperty, but unknown fields and double keys are kept. Released brokers drop
-    the properties of a topic's last ledger when they close it or load the topic again.
+    Use it to attach metadata to ledgers (PIP-404), as Pulsar's asyncAddLedgerProperty does, but without a
+    broker. All other bytes of the record are kept, including unknown fields and duplicate keys. Released
+    brokers remove the properties of a topic's last ledger when they close it or load the topic again.
 
     Examples:
       pulsar-meta set-property orders 1234 first-index=56789 --store zk://zk1:2181
+      pulsar-meta set-property orders 1234,1235 archived=yes --dry-run
     """
     _change(shell, store, topic, ledger, parse_sets(pairs), writing, "set-property")
 
 
 def unset_property(
     shell: Shell,
-    where: ScopeOptions,
+    scope: ScopeOptions,
     bulk: BulkOptions,
     writing: WriteOptions,
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[TOPIC LEDGER] KEY", help="Whose properties, and their keys; with options KEY alone."
+            metavar="[TOPIC LEDGER] KEY", help="Topic, ledgers and keys; only keys with --topic or --all."
         ),
     ],
-    everything: Annotated[bool, typer.Option("--all", help="Of all topics.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
     store: StoreUrl = None,
 ) -> None:
-    """Remove properties of ledgers: of some of one topic, or of all ledgers of the topics chosen.
+    """Remove properties from ledgers of one or many topics.
 
-    One write a topic, and none where there is nothing to remove; with a plan and an undo file.
+    Use it to remove properties that are wrong or no longer needed, from some ledgers of a topic, or from all
+    ledgers of the selected topics. It writes once per topic, and only if there is something to remove.
 
     Examples:
       pulsar-meta unset-property orders 1234 first-index --store zk://zk1:2181
       pulsar-meta unset-property first-index --namespace public/default --dry-run
       pulsar-meta unset-property first-index --all --yes
     """
-    if everything and where.is_given:
-        raise UsageError("--all and a choice of topics exclude each other")
-    if not everything and not where.is_given:
+    if everything and scope.is_given:
+        raise UsageError("--all selects all topics: remove it, or the options that select topics")
+    if not everything and not scope.is_given:
         topic, ledger, keys = _one_topic(words)
         if bulk != BulkOptions():
-            raise UsageError("--resume, --rate and --concurrency are for many topics")
+            raise UsageError("--resume, --rate and --concurrency need more than one topic: remove them")
         _change(shell, store, topic, ledger, [Edit(key, None) for key in keys], writing, "unset-property")
         return
-    where.ensure_can_ask(writing)
+    scope.ensure_can_ask(writing)
     with open_for_writing(shell, store, writing) as opened:
-        if where.stdin:
-            check_named(opened, where.scope())
+        if scope.stdin:
+            check_named(opened, scope.scope())
         else:
-            check_selected(opened, where.scope(), "ledger")
-        shell.warn_of_old_parts(opened, where.scope().topics)
-        rewrite = remove_properties(opened, lambda: where.values(opened, "ledger"), words)
+            check_selected(opened, scope.scope(), "ledger")
+        shell.warn_of_old_parts(opened, scope.scope().topics)
+        rewrite = remove_properties(opened, lambda: scope.values(opened, "ledger"), words)
         write(shell, opened, rewrite, writing, bulk)
 
 
 def _one_topic(words: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    """Return topic, ledgers and keys; UsageError where one of them is missing."""
+    """Split the arguments into topic, ledgers and keys. Raises UsageError if one is missing."""
     if len(words) < 3:
-        raise UsageError("TOPIC LEDGER KEY; for many topics --namespace, --topic, --tenant, --stdin or --all")
+        raise UsageError("expected TOPIC LEDGER KEY; to select topics, add --topic, --namespace or --all")
     return words[0], words[1], words[2:]
 
 
@@ -197,27 +200,26 @@ def _change(
     writing: WriteOptions,
     command: str,
 ) -> None:
-
-    wanted = dict.fromkeys(_numbers(ledgers.split(",")), edits)
+    edits_by_ledger = dict.fromkeys(_ledger_ids(ledgers), edits)
     with open_for_writing(shell, url, writing) as store:
         refuse_shadow(store, TopicName.parse(topic))
-        name = topic_of_ledgers(store, TopicName.parse(topic), wanted)
-        rewrite = set_properties(command, store, name, wanted, shell.warn)
+        name = topic_of_ledgers(store, TopicName.parse(topic), edits_by_ledger)
+        rewrite = set_properties(command, store, name, edits_by_ledger, shell.warn)
         write(shell, store, rewrite, writing)
 
 
-def _numbers(words: Iterable[str]) -> list[int]:
+def _ledger_ids(text: str) -> list[int]:
     try:
-        return [int(word) for word in words]
+        return [int(word) for word in text.split(",")]
     except ValueError as error:
-        raise UsageError("a ledger is its number; several are separated by commas") from error
+        raise UsageError(f"invalid ledgers {text!r}: expected ledger ids, separated by commas") from error
 
 
 def _text(ledger: Document) -> str:
     return ", ".join(f"{key}={value}" for key, value in ledger["properties"].items())
 
 
-# What each column shows; `shadow_of` is only there where a topic is a shadow.
+# Text of each column. Only a shadow topic has `shadow_of`.
 CELLS: dict[str, Callable[[Document], str]] = {
     "topic": lambda ledger: str(ledger["topic"]),
     "shadow of": lambda ledger: str(ledger.get("shadow_of") or ""),
@@ -227,9 +229,9 @@ CELLS: dict[str, Callable[[Document], str]] = {
 FIELDS = ("topic", "shadow_of", "ledger_id", "properties", "scalable_topic")
 
 
-def _view(ledgers: list[Document], *, one: bool) -> View:
-    """Return the columns that say something; of one topic its name is known."""
-    left_out = {"topic"} if one else set()
+def _view(ledgers: list[Document], *, single: bool) -> View:
+    """Return a view without the topic's name if it is the same for all, and without empty columns."""
+    left_out = {"topic"} if single else set()
     if not any("shadow_of" in ledger for ledger in ledgers):
         left_out.add("shadow of")
     cells = {name: cell for name, cell in CELLS.items() if name not in left_out}
@@ -255,16 +257,19 @@ def build_index(
     entries: EntriesUrls = None,
     index_property: IndexProperty = "first-index",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Also compare the properties that are there, and correct them.")
+        bool, typer.Option("--repair", help="Also check existing properties, and correct them.")
     ] = False,
 ) -> None:
-    """Read the first entry of every ledger without the property and store its first index there.
+    """Store each ledger's first index as a property of the ledger.
 
-    `seek --index` then finds the ledger in the metadata alone. One write a topic, with a plan and an undo
-    file; properties that are there stay as they are (check-index finds false ones, --repair corrects them).
-    Pulsar itself reserves no name for it (PIP-404): first-index is ours. Released brokers drop the properties
-    of a topic's last ledger when they close it or load the topic again; run build-index again for those.
-    Shadow topics are left out, and refused where one is named: their ledgers are those of their sources.
+    Use it to make seek --index fast: seek then finds the ledger without reading entries. It reads the first
+    entry of every ledger that lacks the property, and writes once per topic. Existing properties are kept;
+    check-index finds wrong ones, and --repair corrects them. Pulsar reserves no name for such a property
+    (PIP-404), so first-index is a name of pulsar-meta.
+
+    Released brokers remove the properties of a topic's last ledger when they close it or load the topic
+    again; run build-index again after that. Shadow topics are skipped, because their sources own the ledgers;
+    if you name one, the command refuses it.
 
     Examples:
       pulsar-meta build-index public/default --dry-run --entries bookie:
@@ -288,17 +293,19 @@ def build_index(
 
 
 @contextmanager
-def _reader(faults: Faults, store: Store, urls: Sequence[str], how: EngineOptions) -> Iterator[FirstIndexes]:
-    """Give what reads first entries: this process, or one Spark for the whole run."""
-    chosen, why = choose_engine(str(how.engine), 0, how.master)
-    if why:
-        faults.shell.note(why)
+def _reader(
+    faults: Faults, store: Store, urls: Sequence[str], engine: EngineOptions
+) -> Iterator[FirstIndexes]:
+    """Yield a function that reads the first indexes of ledgers, in this process or with Spark."""
+    chosen, reason = choose_engine(str(engine.engine), 0, engine.master)
+    if reason:
+        faults.shell.note(reason)
     if chosen == "local":
         with open_entry_sources(urls, store) as source:
             yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
             faults.report_source(source)
         return
-    sources, spark = Sources(store.url, tuple(urls)), how.spark_settings(faults)
+    sources, spark = Sources(store.url, tuple(urls)), engine.spark_settings(faults)
     with spark_session(spark) as session:
         yield lambda ledgers: first_indexes_with_spark(session, sources, ledgers, spark)
 
@@ -308,26 +315,17 @@ def _report(shell: Shell, build: IndexBuild) -> None:
         shell.warn(f"{len(build.last_ledgers)} of the ledgers are {LAST_LEDGER}")
     if build.shadows:
         shell.note(
-            f"{counted(len(build.shadows), 'shadow topics')} left out: their ledgers are another topic's"
+            f"{counted(len(build.shadows), 'shadow topics')} skipped, because their sources own the ledgers"
         )
     for reason, count in sorted(build.undone.items()):
         shell.note(f"{counted(count, 'ledgers')} without the property: {reason}")
     for reason, count in sorted(build.unchecked.items()):
-        shell.warn(f"{counted(count, 'ledgers')} whose property was not compared: {reason}")
+        shell.warn(f"{counted(count, 'ledgers')} with a property that was not checked: {reason}")
 
 
 ABSENT = "absent"
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
-COLUMNS = (
-    "topic",
-    "ledger_id",
-    "ok",
-    "entries",
-    "first_index",
-    "last_index",
-    *COUNTS,
-    "property",
-)
+COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *COUNTS, "property")
 
 
 def check_index(
@@ -343,13 +341,14 @@ def check_index(
     entries: EntriesUrls = None,
     index_property: IndexProperty = "first-index",
 ) -> None:
-    """Read the headers of whole topics and report where their indexes are not continuous.
+    """Find gaps and overlaps in the message indexes of topics.
 
-    A line a ledger: gaps, overlaps, steps back (a topic that was created anew), entries without index,
-    entries that are missing or cannot be read, and whether the ledger's first-index property is
-    right. A ledger that BookKeeper does not know, or with another number of entries, is a fault too.
-    Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind). Entries that
-    only bookies have whose disks were not given are not checked: exit code 3.
+    Use it when an index from a broker finds the wrong message. It reads the headers of all entries and prints
+    one line per ledger: gaps, overlaps, steps back (the topic was created again), entries without index,
+    missing and unreadable entries, and if the ledger's first-index property is correct. It also reports a
+    ledger that BookKeeper doesn't know, or whose entry count differs. -o json lists ten entries of each kind.
+    Exits with 1 if a ledger has a fault, and with 3 if entries were not checked because the disks of their
+    bookies are not in --entries.
 
     Examples:
       pulsar-meta check-index public/default/orders --entries bookie:
@@ -358,12 +357,11 @@ def check_index(
     urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, names or [])
-        found = _topics(opened, names or [], everything, faults, coverage)
-        with Spool(found, lambda topic: 1 + len(topic.ledgers)) as topics:
+        selected = _topics(opened, names or [], everything, faults, coverage)
+        with Spool(selected, lambda topic: 1 + len(topic.ledgers)) as topics:
             checked = _checked(faults, opened, urls, topics, index_property, engine)
             documents = _counted(shell, checked, coverage, faults)
-            wanted = (document for document in documents if not (faulty and document["ok"]))
-            shell.emit(wanted, VIEW)
+            shell.emit((each for each in documents if not (faulty and each["ok"])), VIEW)
     if not faults.worst or coverage.ledgers:
         shell.summary(coverage.checked, coverage.left_out)
     if coverage.elsewhere:
@@ -374,14 +372,14 @@ def check_index(
 def _topics(
     store: Store, names: Sequence[str], everything: bool, faults: Faults, coverage: Coverage
 ) -> Iterator[Topic]:
-    """Yield the topics, each ledger with what BookKeeper says of it where the store has that."""
-    found = chosen_by_name(store, names, faults.report, everything=everything)
-    known = has_metadata(store)
-    if not known:
+    """Yield the selected topics. Their ledgers have BookKeeper's metadata if the store has it."""
+    selected = chosen_by_name(store, names, faults.report, everything=everything)
+    bookkeeper = store if has_metadata(store) else None
+    if bookkeeper is None:
         coverage.not_checked[METADATA] = NO_METADATA
-    while topics := list(islice(found, LEDGERS_AT_ONCE)):
-        named = (ledger for topic in topics for ledger in topic.ledgers)
-        ledgers = with_bookkeeper(store if known else None, named, faults.report)
+    while topics := list(islice(selected, LEDGERS_AT_ONCE)):
+        listed = (ledger for topic in topics for ledger in topic.ledgers)
+        ledgers = with_bookkeeper(bookkeeper, listed, faults.report)
         for topic in topics:
             coverage.add(topic)
             own = list(islice(ledgers, len(topic.ledgers)))
@@ -389,19 +387,19 @@ def _topics(
 
 
 def _checked(
-    faults: Faults, store: Store, urls: Sequence[str], topics: Spool[Topic], key: str, how: EngineOptions
+    faults: Faults, store: Store, urls: Sequence[str], topics: Spool[Topic], key: str, engine: EngineOptions
 ) -> Iterator[Document]:
     shell = faults.shell
     ledgers = (ledger for topic in topics for ledger in topic.ledgers)
     entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
     with open_entry_sources(urls, store) as source:
-        if how.choose(shell, ledgers, source, entries) == "local":
+        if engine.choose(shell, ledgers, source, entries) == "local":
             with shell.progress(sum(len(topic.ledgers) for topic in topics), "ledgers") as progress:
                 yield from check_indexes(source, topics, key, progress.advance)
             faults.report_source(source)
             return
     yield from check_indexes_with_spark(
-        Sources(store.url, tuple(urls)), list(topics), key, how.spark_settings(faults)
+        Sources(store.url, tuple(urls)), list(topics), key, engine.spark_settings(faults)
     )
 
 
