@@ -186,7 +186,7 @@ def test_a_failure_leaves_no_output_and_names_the_frame(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[2].endswith(b"2 are corrupt and not changed")
     nothing = run("strip-metadata", "-", data=write_frame(b""))
     assert (nothing.returncode, nothing.stdout) == (1, write_frame(b""))
-    assert b"1 frames: 0 stripped, 0 had no broker metadata, 1 are bad" in nothing.stderr
+    assert b"1 frames: 0 stripped, 0 had no broker metadata, 1 are corrupt" in nothing.stderr
     assert run("strip-metadata", "-", data=bad[:-1]).returncode == 4
     assert run("strip-metadata", tmp_path / "missing").returncode == 3
     assert run("attach-metadata", "-", "--timestamp", "soon").returncode == 2

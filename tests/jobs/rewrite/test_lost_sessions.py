@@ -122,8 +122,8 @@ class Program:
     def resume(self, stderr: bytes) -> Any:
         """Run the command that a stopped run printed."""
         messages = [json.loads(line).get("message", "") for line in stderr.decode().splitlines()]
-        line = next(message for message in messages if "to go on: " in message)
-        words = shlex.split(line.partition("to go on: ")[2])
+        line = next(message for message in messages if "resume with: " in message)
+        words = shlex.split(line.partition("resume with: ")[2])
         assert (words[0], words[-1]) == ("pulsar-meta", "--resume")
         return self.run(*words[1:])
 
