@@ -229,11 +229,12 @@ def test_an_escape_sequence_in_a_value_does_not_reach_the_terminal(run: Run) -> 
     assert b"n = \\x1b[2J\\nx\n" in text
 
 
-def test_decode_imports_no_heavy_library(tmp_path: Path) -> None:
-    file = tmp_path / "cursor"
-    file.write_bytes(CURSOR)
+@pytest.mark.parametrize(("kind", "data"), [("ManagedCursorInfo", CURSOR), ("Text", b"16")])
+def test_decode_imports_only_what_a_kind_needs(tmp_path: Path, kind: str, data: bytes) -> None:
+    file = tmp_path / "value"
+    file.write_bytes(data)
     program = "import sys; from pulsar_meta.cli.app import main; main()"
-    arguments = ["decode", str(file), "--type", "ManagedCursorInfo", "-o", "json"]
+    arguments = ["decode", str(file), "--type", kind, "-o", "json"]
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", program, *arguments],
         capture_output=True,
@@ -243,7 +244,8 @@ def test_decode_imports_no_heavy_library(tmp_path: Path) -> None:
     )
     assert done.returncode == 0
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "import time:" in line}
-    assert "google.protobuf" in imported
+    assert ("google.protobuf" in imported) == (kind == "ManagedCursorInfo")
+    assert not {"pulsar_meta.jobs.topics.topic", "pulsar_meta.cli.rewriting"} & imported
     heavy = {"pyspark", "pyarrow", "numpy", "kazoo", "grpc", "rocksdict", "rich", "google_crc32c"}
     assert not {name for name in imported if name.split(".")[0] in heavy}
 

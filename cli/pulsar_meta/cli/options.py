@@ -23,18 +23,18 @@ from pulsar_meta.access.processes import cores
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import STDIN, read_lines
 from pulsar_meta.cli.render.tables import Format
-from pulsar_meta.cli.rewriting import WriteOptions
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
-from pulsar_meta.jobs.pool import is_worth_processes
-from pulsar_meta.jobs.topics.scope import Kind, Scope, select, select_listed
-from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.stores.base import Store, Versioned
 
+# Imported where they are used, because every command imports this module and few need the topic model.
 if TYPE_CHECKING:
+    from pulsar_meta.cli.rewriting import WriteOptions
     from pulsar_meta.entries.base import EntrySource
+    from pulsar_meta.jobs.engine import SparkSettings
     from pulsar_meta.jobs.entries.entry_sources import Sources
+    from pulsar_meta.jobs.topics.scope import Kind, Scope
+    from pulsar_meta.jobs.topics.topic import Ledger
 
 
 StoreUrl = Annotated[
@@ -235,6 +235,8 @@ class ScopeOptions:
 
     def scope(self, cursors: Sequence[str] | None = None) -> Scope:
         """Return the scope of these options, limited to cursors with the given names."""
+        from pulsar_meta.jobs.topics.scope import Scope
+
         return Scope(
             tuple(self.tenant or ()),
             tuple(self.namespace or ()),
@@ -252,6 +254,8 @@ class ScopeOptions:
 
     def values(self, store: Store, kind: Kind, cursors: Sequence[str] | None = None) -> Iterator[Versioned]:
         """Yield the selected cursors or topic records; all of them if no option is given."""
+        from pulsar_meta.jobs.topics.scope import select, select_listed
+
         if self.stdin:
             return select_listed(store, read_lines(STDIN), self.scope(cursors), kind)
         return select(store, self.scope(cursors), kind)
@@ -280,6 +284,8 @@ class Engine(StrEnum):
 
 def process_count(shell: Shell, jobs: Jobs, sources: Sources, source: EntrySource) -> int:
     """Return how many processes should read `source`, which has the URLs of `sources`; 1 if it is small."""
+    from pulsar_meta.jobs.pool import is_worth_processes
+
     count = jobs or shell.settings.jobs or cores()
     return count if count > 1 and is_worth_processes(sources.urls, source) else 1
 
@@ -315,6 +321,8 @@ class EngineOptions:
 
         Raises UsageError for a --conf that is not KEY=VALUE.
         """
+        from pulsar_meta.jobs.engine import LOCAL, SparkSettings
+
         shell = faults.shell
         master = self.master or shell.settings.master or LOCAL
         return SparkSettings(master, self._conf(), shell.verbose, shell.note, faults.report)
@@ -334,6 +342,8 @@ class EngineOptions:
         Prints the reason if `auto` would use Spark but can't. `entries` is the number of entries in the
         ledgers, if the caller knows it.
         """
+        from pulsar_meta.jobs.engine import choose_engine_to_read
+
         engine, reason = choose_engine_to_read(str(self.engine), ledgers, source, self.master, entries)
         if reason:
             shell.note(reason)

@@ -29,7 +29,6 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, k
 from pulsar_meta.codecs.documents.value import JSON_KINDS
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_sequence
-from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.jobs.values.value_inputs import (
     InputForm,
     ValueInput,
@@ -130,6 +129,9 @@ def _raw_bytes(values: list[ValueInput], options: DecodeOptions) -> bytes:
         kind = kind_of(value.data, path=value.path)
     if kind is not None and kind not in ENVELOPED:
         return value.data
+    # Imported late, because it imports protobuf, which is slow.
+    from pulsar_meta.codecs.metadata.envelope import open_envelope
+
     try:
         envelope = open_envelope(value.data, max_size=options.max_size)
     except DecodeError as error:

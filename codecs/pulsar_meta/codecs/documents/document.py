@@ -26,15 +26,6 @@ from pulsar_meta.codecs.documents.value import (
 )
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, decoding
 from pulsar_meta.codecs.json_text import Document, check_depth, integer, shown
-from pulsar_meta.codecs.metadata.envelope import (
-    Envelope,
-    EnvelopeHeader,
-    is_enveloped,
-    open_envelope,
-    read_header,
-    stored_form,
-    wrap_envelope,
-)
 from pulsar_meta.codecs.salvage import salvage
 from pulsar_meta.codecs.secrets import REDACTED, Redacted, redact, redact_text, refuse_redacted
 
@@ -45,6 +36,7 @@ if TYPE_CHECKING:
         ValueFault,
         ValueSource,
     )
+    from pulsar_meta.codecs.metadata.envelope import Envelope, EnvelopeHeader
 
 STORED_TEXT: Final = "stored_text"
 ORDER_LOST: Final = (
@@ -207,6 +199,9 @@ def _open(kind: str, data: bytes, max_size: int) -> tuple[EnvelopeDocument | Non
     """Return the envelope's document, if there is an envelope, and the value inside."""
     if kind not in ENVELOPED:
         return None, _family(kind).decode_value(kind, data)
+    # Imported late, because it imports protobuf, which is slow.
+    from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope, read_header
+
     header = None
     try:
         header = read_header(data) if is_enveloped(data) else None
@@ -322,6 +317,8 @@ def _shown(kind: str, value: Value) -> Any:
 def _stored(kind: str, payload: bytes, envelope: Any, codec: str | None, threshold: int | None) -> bytes:
     if kind not in ENVELOPED:
         return payload
+    from pulsar_meta.codecs.metadata.envelope import stored_form, wrap_envelope
+
     named = envelope.get("codec") if isinstance(envelope, dict) else None
     if named is not None and named not in CODECS:
         raise DecodeError(f"envelope.codec: expected one of {', '.join(CODECS)}, found {shown(named)}")

@@ -13,7 +13,6 @@ from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.value import JSON_KINDS, LOG_ENTRY_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import shown
-from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, split_managed_ledger_path
 
@@ -129,6 +128,7 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
     Raises DecodeError for a broken envelope, because it could be of two kinds.
     """
     from pulsar_meta.codecs.documents import message_values
+    from pulsar_meta.codecs.metadata.envelope import is_enveloped
     from pulsar_meta.codecs.metadata.ledger_metadata import HEADER
 
     if not data:
@@ -160,6 +160,7 @@ def _only_one(kinds: list[str], what: str) -> str:
 
 def _enveloped_kinds(data: bytes, max_size: int) -> list[str]:
     from pulsar_meta.codecs.documents import message_values
+    from pulsar_meta.codecs.metadata.envelope import open_envelope
 
     envelope = open_envelope(data, max_size=max_size)
     payload = envelope.payload if envelope is not None else data
