@@ -15,11 +15,13 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.check_plan import (
+    CheckSettings,
     check_by_processes,
     check_here,
     first_checks,
     plan_checks,
     run_checks,
+    unread_copies,
 )
 from pulsar_meta.jobs.entries.entry_check import EntryFault, LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
@@ -45,6 +47,12 @@ def verify_entries(
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
+    one_copy: Annotated[
+        bool,
+        typer.Option(
+            "--one-copy", help="Verify one copy of each entry; faster, and finds no bad second copy."
+        ),
+    ] = False,
     jobs: Jobs = None,
 ) -> None:
     """Verify entries from digest to batch; print one line per fault, and exit with 1 if there are any.
@@ -54,6 +62,9 @@ def verify_entries(
     entry to entry and from ledger to ledger. The digest's type and password come from the store; without
     it the type is found by trying. Entries that only bookies have whose disks were not given are not
     checked, and not missing; where they were asked for by name the exit code is 3.
+
+    If the disks of several bookies are given, every copy is verified. A bad one is printed with its bookie,
+    file and offset, the number of good copies, and BookKeeper's command that replaces it.
 
     Examples:
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
@@ -74,15 +85,17 @@ def verify_entries(
         if source.is_stale:
             # The metadata may count entries that were written after the disks were opened.
             source = stack.enter_context(open_entry_sources(urls, opened))
-        sources, size = Sources(opened.url if opened else None, tuple(urls)), max_size * SIZE_UNIT
+        sources = Sources(opened.url if opened else None, tuple(urls))
+        settings = CheckSettings(max_size * SIZE_UNIT, copies=not one_copy)
+        coverage.not_checked |= unread_copies(tasks, source, one_copy=one_copy)
         if engine.choose(shell, (task.part.ledger for task in tasks), source) == "spark":
             from pulsar_meta.jobs.spark.commands import check_with_spark
 
-            check = check_with_spark(sources, size, engine.spark_settings(faults))
+            check = check_with_spark(sources, settings, engine.spark_settings(faults))
         elif (count := process_count(shell, jobs, sources, source)) > 1:
-            check = check_by_processes(sources, source, size, count)
+            check = check_by_processes(sources, source, settings, count)
         else:
-            check = check_here(source, size)
+            check = check_here(source, settings)
         shell.emit(_faults(run_checks(tasks, check), coverage, faults), _VIEW)
         coverage.ledgers = len(tasks)
         bounds.report_coverage(shell, coverage, faults, named=bool(names) or everything)
@@ -92,6 +105,7 @@ def verify_entries(
 def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[EntryFault]:
     for report in reports:
         coverage.entries += report.entries
+        coverage.copies += report.copies
         coverage.elsewhere += report.elsewhere
         for fault in report.documents():
             faults.note(Exit.FAULT)
@@ -104,5 +118,8 @@ def _row(document: Document) -> list[str]:
     return [place, document["layer"], f"{document['fault']}{segment}"]
 
 
-_FIELDS = ("ledger_id", "entry_id", "layer", "fault", "topic", "scalable_topic")
+_FIELDS = (
+    *("ledger_id", "entry_id", "layer", "fault", "topic", "scalable_topic"),
+    *("bookie", "file", "offset", "good", "copies", "repair"),
+)
 _VIEW = View(("position", "layer", "fault"), _row, fields=_FIELDS)

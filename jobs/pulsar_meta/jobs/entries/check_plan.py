@@ -9,6 +9,7 @@ from functools import partial
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.copy_check import CopyReport, check_copies, disks_by_bookie, without_bad_copies
 from pulsar_meta.jobs.entries.entry_blocks import Patience
 from pulsar_meta.jobs.entries.entry_check import Fault, LedgerReport, check_joints, check_range
 from pulsar_meta.jobs.entries.entry_choice import (
@@ -41,6 +42,14 @@ class LedgerTask:
     part: Range
     form: EntryFormat
     faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """The largest payload in bytes to decompress, and whether all copies of an entry are verified."""
+
+    max_size: int
+    copies: bool = True
 
 
 Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
@@ -94,37 +103,47 @@ def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySo
     return [replace(task, part=part) for task, part in zip(planned, parts, strict=False)]
 
 
-def check_here(source: EntrySource, max_size: int) -> Checker:
+def check_task(
+    settings: CheckSettings, source: EntrySource, task: LedgerTask, patience: Patience | None = None
+) -> LedgerReport:
+    """Check one ledger's range: first all copies, then one good copy of each entry."""
+    patience, part = patience or Patience(), task.part
+    copies = check_copies(part, source, task.form, patience) if settings.copies else CopyReport()
+    good = without_bad_copies(source, part.ledger.ledger_id, copies.bad)
+    report = check_range(part, good, task.form, max_size=settings.max_size, patience=patience)
+    report.add_copies(copies)
+    return report
+
+
+def check_here(source: EntrySource, settings: CheckSettings) -> Checker:
     """Return the checker that reads `source` in this process."""
 
     def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         patience = Patience()
-        return (
-            check_range(task.part, source, task.form, max_size=max_size, patience=patience) for task in tasks
-        )
+        return (check_task(settings, source, task, patience) for task in tasks)
 
     return check
 
 
-def check_by_processes(sources: Sources, source: EntrySource, max_size: int, jobs: int) -> Checker:
+def check_by_processes(sources: Sources, source: EntrySource, settings: CheckSettings, jobs: int) -> Checker:
     """Return the checker that has several processes read `sources`, which are open here as `source`."""
 
     def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         patience = Patience()
 
         def here(task: LedgerTask) -> LedgerReport:
-            return check_range(task.part, source, task.form, max_size=max_size, patience=patience)
+            return check_task(settings, source, task, patience)
 
-        work = partial(check_in_process, max_size)
+        work = partial(check_in_process, settings)
         shared = SharedWork(jobs, sources.opened, source, work, here, partial(_entries, source))
         return (report for _, report in shared.run(tasks))
 
     return check
 
 
-def check_in_process(max_size: int, opened: Opened, task: LedgerTask) -> LedgerReport:
+def check_in_process(settings: CheckSettings, opened: Opened, task: LedgerTask) -> LedgerReport:
     """Check one ledger's range in another process."""
-    return check_range(task.part, opened.entries, task.form, max_size=max_size, patience=Patience(0))
+    return check_task(settings, opened.entries, task, Patience(0))
 
 
 def _entries(source: EntrySource, task: LedgerTask) -> int:
@@ -148,3 +167,23 @@ def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerRe
         topic.append(report)
         before = task.topic
     yield from check_joints(iter(topic))
+
+
+def unread_copies(tasks: Iterable[LedgerTask], source: EntrySource, *, one_copy: bool) -> dict[str, str]:
+    """Return which copies of entries are not verified, and why."""
+    ledgers = (task.part.ledger.bookkeeper for task in tasks)
+    members = {
+        member
+        for ledger in ledgers
+        if ledger is not None and ledger.write_quorum > 1
+        for segment in ledger.segments
+        for member in segment.members
+    }
+    if not members:
+        return {}
+    if one_copy:
+        return {"other copies": "--one-copy"}
+    if any(part.url.startswith("bookie:") for part in source.parts):
+        return {"other copies": "running bookies return one copy, so give their disks"}
+    missing = members - set(disks_by_bookie(source))
+    return {"copies on other bookies": "their disks were not given"} if missing else {}

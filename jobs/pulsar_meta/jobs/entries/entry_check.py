@@ -6,6 +6,7 @@
     digest    BookKeeper's digest                payload   does not decompress to the size it says
     length    not the sum of bytes so far        batch     not the messages that the entry claims
     checksum  the frame's CRC-32C                index     does not continue the entry before
+    copy      a copy on one of several bookies is damaged (`copy_check`)
 
 Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar Commands, PIP-70.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NotRequired
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, decompress_payload, split_batch, why_unopened
@@ -23,6 +24,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.transactions.log_entries import LogKind, decode_log_entry
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, outcome_of
+from pulsar_meta.jobs.entries.copy_check import BadCopy, CopyReport
 from pulsar_meta.jobs.entries.entry_blocks import Patience, read_blocks
 from pulsar_meta.jobs.entries.entry_choice import (
     Range,
@@ -41,30 +43,42 @@ if TYPE_CHECKING:
 # The part of an entry, or of a ledger, that has a fault.
 Layer = Literal[
     "ledger", "missing", "record", "header", "digest", "length", "sizes", "metadata", "checksum", "payload",
-    "batch", "index",
+    "batch", "index", "copy",
 ]  # fmt: skip
 
 
 class EntryFault(SegmentNames):
-    """One fault of an entry, or (-1) of the ledger itself, as `verify-entries` prints it."""
+    """One fault of an entry, or (-1) of the ledger itself, as `verify-entries` prints it.
 
-    ledger_id: int
-    entry_id: int
-    layer: Layer
-    fault: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault of an entry or a ledger.
-
-    `entry_id` is the first of several missing entries, and -1 for a fault of the ledger itself.
+    A fault of the layer `copy` names the bookie, the file and the offset of the damaged copy, how many of the
+    copies are good, and BookKeeper's command that replaces it. File and offset are null if they are unknown.
     """
 
     ledger_id: int
     entry_id: int
     layer: Layer
     fault: str
+    bookie: NotRequired[str]
+    file: NotRequired[str | None]
+    offset: NotRequired[int | None]
+    good: NotRequired[int]
+    copies: NotRequired[int]
+    repair: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of an entry or a ledger.
+
+    `entry_id` is the first of several missing entries, and -1 for a fault of the ledger itself. `copy` is
+    set for the layer `copy`.
+    """
+
+    ledger_id: int
+    entry_id: int
+    layer: Layer
+    fault: str
+    copy: BadCopy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +93,15 @@ class IndexMark:
 class LedgerReport:
     """The result of checking a range of one ledger; the two marks connect it to its neighbours.
 
-    `elsewhere` counts entries that are only on bookies whose disks were not given. `cut`: the range ends
+    `copies` counts the copies that were verified on several bookies. `elsewhere` counts entries that are only
+    on bookies whose disks were not given. `cut`: the range ends
     before the ledger does, so the next range does not continue it. `segment` names the segment of a
     scalable topic.
     """
 
     ledger_id: int
     entries: int = 0
+    copies: int = 0
     elsewhere: int = 0
     faults: list[Fault] = field(default_factory=list)
     before: IndexMark | None = None
@@ -96,13 +112,23 @@ class LedgerReport:
     def documents(self) -> Iterator[EntryFault]:
         """Yield the faults as they are printed."""
         for fault in self.faults:
-            yield {
+            document: EntryFault = {
                 **self.segment,
                 "ledger_id": fault.ledger_id,
                 "entry_id": fault.entry_id,
                 "layer": fault.layer,
                 "fault": fault.fault,
             }
+            if fault.copy is not None:
+                document |= fault.copy.document(fault.ledger_id)
+            yield document
+
+    def add_copies(self, report: CopyReport) -> None:
+        """Add the damaged copies of entries."""
+        self.copies = report.copies
+        for copy in report.bad:
+            text = copy.text(self.ledger_id)
+            self.faults.append(Fault(self.ledger_id, copy.entry_id, "copy", text, copy))
 
     @property
     def lacks_entries(self) -> bool:

@@ -104,11 +104,16 @@ Place = tuple[Choice, Limits]
 
 @dataclass(slots=True)
 class Coverage:
-    """Counts of what was read; `elsewhere` counts entries on bookies whose disks were not given."""
+    """Counts of what was read.
+
+    `copies` counts the copies of entries that were verified on several bookies, `elsewhere` the entries on
+    bookies whose disks were not given.
+    """
 
     topics: int = 0
     ledgers: int = 0
     entries: int = 0
+    copies: int = 0
     elsewhere: int = 0
     not_checked: dict[str, str] = field(default_factory=dict)
 
@@ -122,6 +127,7 @@ class Coverage:
         """Add the counts of another process; topics are counted in this one."""
         self.ledgers += other.ledgers
         self.entries += other.entries
+        self.copies += other.copies
         self.elsewhere += other.elsewhere
 
     def undecided(self, entries: int) -> None:
@@ -131,9 +137,10 @@ class Coverage:
 
     @property
     def checked(self) -> dict[str, int]:
-        """The counts by their plural nouns; topics only if some were named."""
+        """The counts by their plural nouns; topics only if some were named, copies only if there are some."""
         counts = {"topics": self.topics, "ledgers": self.ledgers, "entries": self.entries}
-        return counts if self.topics else {name: counts[name] for name in ("ledgers", "entries")}
+        counts |= {"copies": self.copies} if self.copies else {}
+        return counts if self.topics else {name: count for name, count in counts.items() if name != "topics"}
 
     @property
     def left_out(self) -> dict[str, str]:

@@ -17,8 +17,8 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.entries.check_plan import Checker, LedgerTask
-from pulsar_meta.jobs.entries.entry_check import LedgerReport, check_range
+from pulsar_meta.jobs.entries.check_plan import Checker, CheckSettings, LedgerTask, check_task
+from pulsar_meta.jobs.entries.entry_check import LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
@@ -47,20 +47,20 @@ JOB_SECONDS: Final = 60.0
 LedgerRange = tuple[Range, Ledger]
 
 
-def check_with_spark(sources: Sources, max_size: int, spark: SparkSettings) -> Checker:
+def check_with_spark(sources: Sources, settings: CheckSettings, spark: SparkSettings) -> Checker:
     """Return the checker that verifies each ledger of its argument in a task of Spark's."""
 
     def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         with spark_session(spark) as session:
             sent = [Task(sources, task, _cost(task.part.ledger)) for task in tasks]
-            yield from map_on_workers(session, sent, partial(check_ledger, max_size), spark)
+            yield from map_on_workers(session, sent, partial(check_ledger, settings), spark)
 
     return check
 
 
-def check_ledger(max_size: int, opened: Opened, task: LedgerTask) -> LedgerReport:
+def check_ledger(settings: CheckSettings, opened: Opened, task: LedgerTask) -> LedgerReport:
     """Verify the entries of one ledger."""
-    return check_range(task.part, opened.entries, task.form, max_size=max_size)
+    return check_task(settings, opened.entries, task)
 
 
 @dataclass(slots=True)
