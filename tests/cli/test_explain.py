@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from pulsar_meta.jobs.check.codes import all_codes
 from pulsar_meta.jobs.check.explanations import find_codes
 from tests.cli.program import as_text, pulsar_meta_here
+
+ERRORS = Path(__file__).parents[2] / "docs" / "errors"
 
 
 def run(*arguments: str) -> CompletedProcess[str]:
@@ -61,6 +65,15 @@ def test_every_message_of_a_code_finds_it(name: str) -> None:
 )
 def test_a_line_of_a_log_finds_its_code(text: str, name: str) -> None:
     assert find_codes(text)[0].name.startswith(name)
+
+
+@pytest.mark.parametrize("page", sorted(ERRORS.glob("*.md")), ids=lambda page: page.stem)
+def test_the_messages_on_a_page_about_an_error_find_the_codes_of_the_page(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    linked = set(re.findall(r"findings\.md#([a-z-]+)", text))
+    introduction = text.partition("**Meaning.**")[0]
+    for message in (introduction.splitlines()[0][2:], *re.findall(r"`([^`]+)`", introduction)):
+        assert {code.name for code in find_codes(message)} & linked, message
 
 
 def test_a_message_of_many_codes_lists_them() -> None:
