@@ -35,10 +35,10 @@ def test_commands_run_without_java_unless_spark_is_required(
     )
     required = pulsar_meta_here(*command.split(), "--engine", "spark", env=settings)
     assert (required.returncode, required.stdout) == (6, b"")
-    assert required.stderr.startswith(b"pulsar-meta: Spark cannot run: there is no java in JAVA_HOME")
+    assert required.stderr.startswith(b"pulsar-meta: Spark cannot run: java not found in JAVA_HOME")
     assert required.stderr.count(b"\n") == 1
     done = pulsar_meta_here(*command.split(), "--master", "local[1]", env=settings)
     local = pulsar_meta_here(*command.split(), "--engine", "local", env=settings)
     assert (done.returncode, done.stdout) == (local.returncode, local.stdout)
-    assert done.stderr.startswith(b"running without Spark: there is no java in JAVA_HOME")
+    assert done.stderr.startswith(b"running without Spark: java not found in JAVA_HOME")
     assert done.stderr.partition(b"\n")[2] == local.stderr

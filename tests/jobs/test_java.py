@@ -29,7 +29,7 @@ def test_a_java_that_cannot_be_executed_is_ignored(
     assert java_command() is None
     missing = why_no_java()
     assert missing is not None
-    assert missing.startswith("there is no java")
+    assert missing.startswith("java not found")
     assert "\n" not in missing
     assert choose_engine("auto", 0, "local[1]") == ("local", f"running without Spark: {missing}")
 

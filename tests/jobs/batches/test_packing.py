@@ -81,17 +81,17 @@ def test_options_select_the_form_of_frames() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"[]", b"line 2: a message is a JSON object"),
+        (b"[]", b"line 2: a message must be a JSON object"),
         (b"{", b"line 2: not JSON"),
         (b'{"payload": 7}', b"line 2: payload: expected text"),
-        (b'{"payload": "a", "payload_base64": "YQ=="}', b"line 2: payload and payload_base64 exclude"),
+        (b'{"payload": "a", "payload_base64": "YQ=="}', b"line 2: a message can't have both payload"),
         (b'{"payload_base64": "!"}', b"line 2: payload: expected text, or base64"),
         (b'{"properties": ["a"]}', b"line 2: properties: expected an object"),
         (b'{"properties": {"a": 1}}', b"line 2: message.properties"),
         (b'{"properties": {"a": null}}', b"line 2: a property without a value"),
         (b'{"publish_time": null}', b"publish_time is null"),
         (b'{"publish_time": "soon"}', b"line 2: message.publish_time"),
-        (b'{"num_messages_in_batch": 3}', b"line 2: num_messages_in_batch: is made"),
+        (b'{"num_messages_in_batch": 3}', b"line 2: num_messages_in_batch is set when"),
         (b'{"colour": "red"}', b"line 2: message.colour"),
     ],
 )

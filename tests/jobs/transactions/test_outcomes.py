@@ -127,7 +127,7 @@ def test_a_missing_segment_leaves_its_transactions_unknown(capture: Capture) -> 
         del entries.held[7]
         snapshot = read_buffer_snapshot(store, entries, MONEY)
     assert snapshot is not None
-    assert snapshot.incomplete == "segment 0 of the snapshot: not at 7:0"
+    assert snapshot.incomplete == "segment 0 of the snapshot: there is no entry at 7:0"
     assert snapshot.aborted == ABORTED - {TxnId(0, 3), TxnId(0, 6)}
 
 

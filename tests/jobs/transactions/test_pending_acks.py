@@ -77,7 +77,7 @@ def test_pending_acks_are_unknown_without_the_entries_of_the_log(capture: Captur
     with open_store(f"snapshot:{capture('transactions-4.2.4') / 'metadata.ndjson'}") as store:
         assert pending_acks(store, None, TOPIC, "work").unknown == "no source of entries was given"
         missing = pending_acks(store, MemoryEntries(), TOPIC, "work")
-    assert (missing.acks, missing.unknown) == ((), "ledger 32: entries up to 1 are not here")
+    assert (missing.acks, missing.unknown) == ((), "ledger 32: entries up to 1 are missing")
 
 
 def test_a_missing_cursor_is_not_found(capture: Capture) -> None:

@@ -1,1 +1,1 @@
-"""Messages grouped into batches, and batches made into frames."""
+"""Batches: how producers group messages, and how to pack batches into frames."""

@@ -1,4 +1,4 @@
-"""What a batching rule would make of the messages that a topic holds."""
+"""Simulate a batching rule with the messages of a topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pulsar_meta.jobs.topics.topic import Report
 
 
 class TallyDocument(TypedDict):
-    """Batches, and the messages in them; `bytes` are those of their entries without the broker's part."""
+    """Numbers of batches and messages. `bytes` are those of entries without the broker's metadata."""
 
     batches: int
     messages_per_batch: float
@@ -28,7 +28,7 @@ class TallyDocument(TypedDict):
 
 
 class BatchPlanDocument(TypedDict):
-    """What a rule of batching makes of messages; counts are by reason or by key."""
+    """The effect of a batching rule. Counts are by reason or by key."""
 
     keys: list[str]
     strategy: str
@@ -44,7 +44,7 @@ class BatchPlanDocument(TypedDict):
 
 
 class TopicBatchPlan(BatchPlanDocument):
-    """The plan of a topic, or of what was named by its number."""
+    """The plan of a topic, or of a ledger that was given by its id."""
 
     topic: str
     scalable_topic: NotRequired[str]
@@ -52,7 +52,7 @@ class TopicBatchPlan(BatchPlanDocument):
 
 @dataclass(slots=True)
 class Tally:
-    """Batches, the messages in them, and their bytes as entries (without the broker's part)."""
+    """Numbers of batches, messages, and bytes of entries (without the broker's metadata)."""
 
     batches: int = 0
     messages: int = 0
@@ -67,7 +67,7 @@ class Tally:
         self.bytes += size
 
     def document(self) -> TallyDocument:
-        """Return it in the JSON form of `plan-batches`."""
+        """Convert to the JSON of `plan-batches`."""
         return {
             "batches": self.batches,
             "messages_per_batch": round(self.messages / self.batches, 3) if self.batches else 0,
@@ -83,16 +83,16 @@ class _Producer:
 
 
 class BatchPlan:
-    """The plan for one topic: give it every frame in order, then ask for the document.
+    """The plan for one topic. Add every frame in order, then call `document`.
 
-    Entries are flushes: what a producer published together stays together unless the rule parts it.
-    With `rebatch` only the rule and the limits part what follows one another.
+    Each entry is treated as one flush, so its messages stay together unless the rule separates them. With
+    `rebatch`, only the rule and the limits separate messages.
     """
 
     def __init__(
         self, batching: Batching, *, rebatch: bool = False, max_size: int = DEFAULT_MAX_SIZE
     ) -> None:
-        """`max_size` bounds what a payload is decompressed to, in bytes."""
+        """`max_size` limits the decompressed size of a payload, in bytes."""
         self._batching, self._rebatch, self._max_size = batching, rebatch, max_size
         self._before, self._after, self._breaks = Tally(), Tally(), Breaks()
         self._wrong = {"properties": 0, "schema": 0}
@@ -101,7 +101,7 @@ class BatchPlan:
         self._producers: dict[str, _Producer] = {}
 
     def add(self, data: memoryview) -> None:
-        """Take the next entry's data; DecodeError where it cannot be read."""
+        """Add the next entry. Raises DecodeError."""
         frame = decode_frame(data, verify=False)
         opened = open_entry(frame, max_size=self._max_size)
         name = readable(frame.metadata.producer_name)
@@ -118,7 +118,7 @@ class BatchPlan:
             self._publish(producer, producer.batcher.add(sent))
 
     def document(self) -> BatchPlanDocument:
-        """Publish what is open and return the plan in the JSON form of `plan-batches`."""
+        """Publish the open batches, and convert the plan to the JSON of `plan-batches`."""
         for producer in self._producers.values():
             self._publish(producer, producer.batcher.finish())
         return {
@@ -148,7 +148,10 @@ class BatchPlan:
 def plan_entries(
     plan: BatchPlan, entries: Iterable[tuple[DataEntry, EntryFormat]], count: int | None, report: Report
 ) -> BatchPlanDocument:
-    """Give a plan the first `count` entries (None: all), return its document; the unreadable are reported."""
+    """Add the first `count` entries (None: all) to a plan, and return its document.
+
+    Unreadable entries go to `report`.
+    """
     for entry, form in islice(entries, count):
         if form.content is not None:
             continue

@@ -1,11 +1,11 @@
-"""How a producer would put messages into batches, under issue #16680's rule and its relatives.
+"""Simulate how a producer groups messages into batches, with the rule of issue #16680 and variants.
 
 `same-values`   a message joins the open batch only with the same values of the chosen keys (the intent)
 `as-proposed`   the condition that the proposal prints: `!multiSchema || sameSchema || sameProperties`
 `by-properties` the rejected alternative: one open batch for each set of values, published together
 
-A batch also ends at `max_messages`, at `max_bytes` (properties and payload, uncompressed), with another
-transaction, with another schema (except where `as-proposed` lets it pass), and at a flush.
+A batch also ends at `max_messages`, at `max_bytes` (properties and payload, uncompressed), before a message
+of another transaction, of another schema (unless `as-proposed` allows it), and at a flush.
 
 Sources: apache/pulsar issue #16680 (PIP-191), ProducerImpl.canAddToCurrentBatch,
 BatchMessageContainerImpl.add, hasSameSchema, hasSameTxn, AbstractBatchMessageContainer.haveEnoughSpace.
@@ -20,17 +20,17 @@ from typing import Any, Final, Literal
 Rule = Literal["same-values", "as-proposed", "by-properties"]
 RULES: Final[tuple[Rule, ...]] = ("same-values", "as-proposed", "by-properties")
 
-# ProducerConfigurationData's default; its default of bytes is 128 KiB.
+# The defaults in ProducerConfigurationData.
 DEFAULT_MAX_MESSAGES: Final = 1000
 DEFAULT_MAX_BYTES: Final = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message before it is batched. `flush`: whatever is open is published before it.
+    """A message before it is batched. `flush`: open batches are published before it.
 
-    `alone`: never batched (deliver-at times). `size` counts bytes, properties included; `number` is its
-    place in the producer's order.
+    `alone`: the message is never batched (deliver-at times). `size` is in bytes, including properties.
+    `number` is its number in the producer's order.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Batch:
-    """The messages of one batch, and what every one of them should share."""
+    """The messages of one batch, and the values that all of them should share."""
 
     values: tuple[str | None, ...]
     schema: bytes | None
@@ -55,14 +55,14 @@ class Batch:
     size: int = 0
 
     def add(self, message: Outgoing) -> None:
-        """Put a message into the batch."""
+        """Add a message to the batch."""
         self.messages.append(message)
         self.size += message.size
 
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """The rule and its limits; `keys` are the properties hoisted. `multi_schema`: the producer's mode."""
+    """The rule and its limits. `keys` are the hoisted properties, `multi_schema` is the producer's mode."""
 
     keys: Sequence[str] = ()
     rule: Rule = "same-values"
@@ -71,32 +71,32 @@ class Batching:
     multi_schema: bool = True
 
     def values(self, message: Outgoing) -> tuple[str | None, ...]:
-        """Return the message's values of the keys, None for a property that it does not have."""
+        """The message's values of the keys; None for missing properties."""
         return tuple(message.properties.get(key) for key in self.keys)
 
 
 @dataclass(slots=True)
 class Breaks:
-    """Why batches ended, and how often each key was one of those that differed."""
+    """The reasons why batches ended, and how often each key differed."""
 
     reasons: dict[str, int] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
 
     def count(self, reason: str) -> None:
-        """Count one batch that ended so."""
+        """Count the end of a batch."""
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
 class Batcher:
-    """One producer's open batches; what is published comes back from `add` and `finish`, in order."""
+    """The open batches of one producer. `add` and `finish` return the published batches, in order."""
 
     def __init__(self, batching: Batching, breaks: Breaks) -> None:
-        """Begin with nothing open; why batches end is counted in `breaks`."""
+        """The reasons why batches end are counted in `breaks`."""
         self._batching, self._breaks = batching, breaks
         self._open: dict[Hashable, Batch] = {}
 
     def add(self, message: Outgoing) -> list[Batch]:
-        """Put a message into its batch and return the batches that it caused to be published."""
+        """Add a message to its batch. Returns the batches that are published because of it."""
         published: list[Batch] = []
         if message.flush and self._open:
             self._breaks.count("flush")
@@ -107,7 +107,7 @@ class Batcher:
         if current is None or reason is not None:
             if current is not None and reason is not None:
                 self._count(reason, current, message)
-                # As the Java client does: what does not fit publishes everything that is open.
+                # As in the Java client, a message that does not fit publishes all open batches.
                 published += self.finish()
             shared = (self._batching.values(message), message.schema, message.transaction)
             current = self._open[slot] = Batch(*shared, alone=message.alone)
@@ -115,7 +115,7 @@ class Batcher:
         return published
 
     def finish(self) -> list[Batch]:
-        """Return what is open in the order in which it was begun."""
+        """Publish all open batches, in the order in which they were started."""
         published = list(self._open.values())
         self._open.clear()
         return published
@@ -130,7 +130,7 @@ class Batcher:
 
 
 def why_not_into(batch: Batch, message: Outgoing, batching: Batching) -> str | None:
-    """Return why a message cannot join a batch, None where it can."""
+    """The reason why a message can't join a batch; None if it can."""
     if batch.alone or message.alone:
         return "alone"
     if len(batch.messages) >= batching.max_messages:
@@ -149,19 +149,19 @@ def why_not_into(batch: Batch, message: Outgoing, batching: Batching) -> str | N
 
 @dataclass(slots=True)
 class OrderWatch:
-    """Counts the messages of one producer that are published behind one that was sent after them."""
+    """Counts the messages of one producer that are published after a later message."""
 
     newest: int = -1
     left_behind: int = 0
 
     def see(self, batch: Batch) -> None:
-        """Take the next batch that is published."""
+        """Add the next published batch."""
         for message in batch.messages:
             self.left_behind += message.number < self.newest
             self.newest = max(self.newest, message.number)
 
 
 def wrong_for(batch: Batch, batching: Batching) -> tuple[bool, bool]:
-    """Return whether the batch's own properties, and its schema, are wrong for one of its messages."""
+    """Whether the batch's properties, and its schema, are wrong for any of its messages."""
     properties = any(batching.values(message) != batch.values for message in batch.messages)
     return properties, any(message.schema != batch.schema for message in batch.messages)

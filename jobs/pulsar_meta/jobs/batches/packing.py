@@ -1,8 +1,7 @@
 """Pack batches into entry frames with shared metadata, from stored entries or from lines of JSON.
 
-What all messages of a batch share is hoisted into the entry's metadata. A stream of frames has the `frames:`
-form: each
-after its 4-byte big-endian size.
+Metadata that all messages of a batch share is hoisted into the entry's metadata. A stream of frames has the
+`frames:` form: each frame follows its 4-byte big-endian size.
 
 Sources: apache/pulsar BatchMessageContainerImpl.createOpSendMsg (what a batch takes from its first message),
 Commands.serializeSingleMessageInBatchWithPayload; issue #16680 (hoisted properties).
@@ -41,7 +40,7 @@ from pulsar_meta.proto.PulsarApi_pb2 import (
     SingleMessageMetadata,
 )
 
-# Far over any message that a broker takes; a claim beyond it is no frame's size.
+# A larger size can't be a frame's, because brokers' limits for messages are far lower.
 MAX_FRAME: Final = 1 << 30
 
 _SIZE: Final = struct.Struct(">I")
@@ -50,7 +49,7 @@ _PIECE: Final = 1 << 20
 
 @dataclass(slots=True)
 class FrameCount:
-    """How many frames passed, and how many of them were changed, had no broker metadata, or were bad."""
+    """The number of frames, and how many of them were changed, had no broker metadata, or were corrupt."""
 
     frames: int = 0
     changed: int = 0
@@ -59,31 +58,30 @@ class FrameCount:
 
 
 def read_frames(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the frames of a stream; DecodeError, offset from its start, where the last is cut off."""
+    """Yield the frames of a stream. Raises DecodeError with the offset if the last one is truncated."""
     at = 0
     while head := stream.read(4):
         if len(head) < 4:
             raise DecodeError(f"expected the 4 bytes of a frame's size, found {len(head)}", offset=at)
         size = int(_SIZE.unpack(head)[0])
         if size > MAX_FRAME:
-            raise DecodeError(f"a frame claims {size} bytes, at most {MAX_FRAME} are taken", offset=at)
+            raise DecodeError(f"a frame claims {size} bytes, over the limit of {MAX_FRAME}", offset=at)
         frame = _read(stream, size)
         if len(frame) < size:
-            raise DecodeError(f"a frame claims {size} bytes, {len(frame)} are left", offset=at)
+            raise DecodeError(f"a frame claims {size} bytes, but only {len(frame)} are left", offset=at)
         yield frame
         at += 4 + size
 
 
 def write_frame(frame: bytes | memoryview) -> bytes:
-    """Return a frame behind its size."""
+    """Encode a frame after its size."""
     return _SIZE.pack(len(frame)) + bytes(frame)
 
 
 def strip_frames(frames: Iterator[bytes], count: FrameCount, report: Report) -> Iterator[bytes]:
-    """Yield the frames without the broker's part, in the `frames:` form; bare ones pass through.
+    """Remove the broker's metadata from frames, in the `frames:` form. Frames without it are unchanged.
 
-    So do bad ones, which are no frames or end within their metadata, since what comes after keeps its
-    place; each is reported.
+    Corrupt frames are unchanged, too, so that later frames keep their places. Each one goes to `report`.
     """
 
     def strip(frame: bytes) -> bytes | memoryview:
@@ -102,7 +100,7 @@ def strip_frames(frames: Iterator[bytes], count: FrameCount, report: Report) -> 
 
 
 def attach_frames(frames: Iterator[bytes], appender: MetadataAppender, count: FrameCount) -> Iterator[bytes]:
-    """Yield the frames with the broker's part put on, in the `frames:` form."""
+    """Add broker metadata to frames, in the `frames:` form."""
 
     def attach(frame: bytes) -> bytes:
         count.changed += 1
@@ -124,7 +122,7 @@ def _each(
 
 
 def _read(stream: IO[bytes], size: int) -> bytes:
-    """Return `size` bytes or what there is, taking memory only for bytes that arrive."""
+    """Read up to `size` bytes, allocating memory only for bytes that arrive."""
     parts, left = [], size
     while left and (piece := stream.read(min(left, _PIECE))):
         parts.append(piece)
@@ -132,12 +130,12 @@ def _read(stream: IO[bytes], size: int) -> bytes:
     return b"".join(parts)
 
 
-# What a message's own metadata says in a batch, by the name that MessageMetadata has for it too.
+# The fields of a message's metadata in a batch that have the same names in MessageMetadata.
 _SINGLE: Final = (
     "partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "sequence_id", "null_value",
     "null_partition_key",
 )  # fmt: skip
-# What a batch takes from its first message.
+# The fields that a batch takes from its first message.
 _FIRST: Final = (
     "producer_name", "sequence_id", "publish_time", "partition_key", "partition_key_b64_encoded",
     "ordering_key", "schema_version", "schema_id", "replicated_from", "txnid_most_bits", "txnid_least_bits",
@@ -146,7 +144,7 @@ _FIRST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as its producer has it: metadata as of an unbatched entry, payload, the codec to use."""
+    """One message: metadata like that of an unbatched entry, payload, and the codec to use."""
 
     metadata: MessageMetadata
     payload: bytes
@@ -155,7 +153,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How frames are made: codec (None: that of the batch's first message), checksum, hoisted properties."""
+    """How to make frames: codec (None: that of the batch's first message), checksum, hoisted properties."""
 
     codec: str | None = None
     checksum: bool = True
@@ -164,7 +162,7 @@ class Packing:
 
 
 def pack_messages(messages: Iterable[Outgoing], batching: Batching, packing: Packing) -> Iterator[bytes]:
-    """Yield the frames of messages in the `frames:` form, in the order in which batches are published."""
+    """Pack messages into frames in the `frames:` form, in the order in which batches are published."""
     batchers: dict[str, Batcher] = {}
     for message in messages:
         name = str(message.content.metadata.producer_name)
@@ -177,7 +175,7 @@ def pack_messages(messages: Iterable[Outgoing], batching: Batching, packing: Pac
 
 
 def pack_batch(batch: Batch, packing: Packing) -> bytes:
-    """Return the frame of a batch; a single message is no batch unless `batches_of_one`."""
+    """Encode the frame of a batch. A single message is not batched unless `batches_of_one`."""
     messages: list[Message] = [outgoing.content for outgoing in batch.messages]
     codec = packing.codec or messages[0].codec
     if len(messages) == 1 and (batch.alone or not packing.batches_of_one):
@@ -185,12 +183,12 @@ def pack_batch(batch: Batch, packing: Packing) -> bytes:
         metadata.CopyFrom(messages[0].metadata)
         return _frame(metadata, messages[0].payload, codec, checksum=packing.checksum)
     metadata = batch_metadata(messages, packing.keys)
-    payload = join_batch([(single_metadata(one), one.payload) for one in messages])
+    payload = join_batch([(single_metadata(message), message.payload) for message in messages])
     return _frame(metadata, payload, codec, checksum=packing.checksum)
 
 
 def batch_metadata(messages: Sequence[Message], keys: Sequence[str]) -> MessageMetadata:
-    """Return the metadata of a batch: its first message's, without properties other than those hoisted."""
+    """Make the metadata of a batch: that of its first message, with the hoisted properties only."""
     first = messages[0].metadata
     metadata = MessageMetadata(num_messages_in_batch=len(messages))
     for name in _FIRST:
@@ -203,13 +201,13 @@ def batch_metadata(messages: Sequence[Message], keys: Sequence[str]) -> MessageM
 
 
 def hoisted(metadata: MessageMetadata, keys: Sequence[str]) -> list[KeyValue]:
-    """Return the properties of a message that are to stand in its batch's metadata, in the keys' order."""
+    """The properties of a message to put into its batch's metadata, in the order of the keys."""
     values = {pair.key: pair.value for pair in metadata.properties}
     return [KeyValue(key=key, value=values[key]) for key in keys if key in values]
 
 
 def single_metadata(message: Message) -> SingleMessageMetadata:
-    """Return what a message says of itself inside a batch."""
+    """Make the metadata of a message inside a batch."""
     single = SingleMessageMetadata(payload_size=len(message.payload))
     single.properties.extend(message.metadata.properties)
     for name in _SINGLE:
@@ -227,7 +225,7 @@ def _frame(metadata: MessageMetadata, payload: bytes, codec: str, *, checksum: b
     return encode_frame(metadata, stored, checksum=checksum)
 
 
-# What an entry's metadata says of the entry, not of its messages.
+# The fields of an entry's metadata that describe the entry instead of its messages.
 _OF_THE_ENTRY: Final = ("compression", "uncompressed_size", "num_messages_in_batch", "highest_sequence_id")
 _OF_ITS_OWN: Final = (
     "partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "sequence_id", "null_value",
@@ -237,18 +235,18 @@ _OF_ITS_OWN: Final = (
 
 @dataclass(slots=True)
 class Numbering:
-    """Gives each producer's messages their numbers, from 0 on."""
+    """Numbers each producer's messages from 0 on."""
 
     next: Counter[str] = field(default_factory=Counter)
 
     def number(self, producer: str) -> int:
-        """Return the number of the producer's next message."""
+        """The number of the producer's next message."""
         self.next[producer] += 1
         return self.next[producer] - 1
 
 
 def outgoing(message: Message, number: int, *, flush: bool) -> Outgoing:
-    """Return a message as the batcher takes it."""
+    """Convert a message for the batcher."""
     metadata = message.metadata
     properties = properties_of(metadata.properties)
     transaction = None
@@ -267,7 +265,7 @@ def outgoing(message: Message, number: int, *, flush: bool) -> Outgoing:
 
 
 def messages_of_entry(frame: Frame, opened: OpenedEntry) -> Iterator[Message]:
-    """Yield the messages of an opened entry, those that compaction removed left out."""
+    """Yield the messages of an opened entry, without those removed by compaction."""
     codec = compression_name(frame.metadata)
     for stored in opened.messages:
         if not stored.compacted_out:
@@ -275,7 +273,7 @@ def messages_of_entry(frame: Frame, opened: OpenedEntry) -> Iterator[Message]:
 
 
 def whole_metadata(entry: MessageMetadata, stored: StoredMessage) -> MessageMetadata:
-    """Return a message's metadata as of an unbatched entry."""
+    """Make a message's metadata like that of an unbatched entry."""
     metadata = MessageMetadata()
     metadata.CopyFrom(entry)
     for name in _OF_THE_ENTRY:
@@ -295,10 +293,11 @@ def whole_metadata(entry: MessageMetadata, stored: StoredMessage) -> MessageMeta
 def messages_of_lines(
     lines: Iterable[bytes], *, producer: str, clock: Callable[[], int], numbering: Numbering
 ) -> Iterator[Outgoing]:
-    """Yield the messages that lines of JSON describe; DecodeError, naming the line, where one is wrong.
+    """Read messages from lines of JSON. Raises DecodeError with the number of the line.
 
-    `payload` (text) or `payload_base64`, `properties` (an object), `key`, `flush` (publish before it what is
-    open), and every field of MessageMetadata. Missing: `producer`, the next sequence id, the clock's time.
+    A line has `payload` (text) or `payload_base64`, `properties` (an object), `key`, `flush` (publish open
+    batches before it), and any field of MessageMetadata. Defaults: `producer`, the next sequence id, the
+    clock's time.
     """
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -307,10 +306,10 @@ def messages_of_lines(
             yield _message_of_line(read_json(line), producer, clock, numbering)
 
 
-def _message_of_line(said: Any, producer: str, clock: Callable[[], int], numbering: Numbering) -> Outgoing:
-    if not isinstance(said, dict):
-        raise DecodeError("a message is a JSON object")
-    rest = dict(said)
+def _message_of_line(line: Any, producer: str, clock: Callable[[], int], numbering: Numbering) -> Outgoing:
+    if not isinstance(line, dict):
+        raise DecodeError("a message must be a JSON object")
+    rest = dict(line)
     flush, payload = bool(rest.pop("flush", False)), _payload(rest)
     pairs = rest.pop("properties", {})
     if not isinstance(pairs, dict):
@@ -320,7 +319,7 @@ def _message_of_line(said: Any, producer: str, clock: Callable[[], int], numberi
         rest["partition_key"] = rest.pop("key")
     for name in _OF_THE_ENTRY:
         if name in rest:
-            raise DecodeError(f"{name}: is made when messages are packed")
+            raise DecodeError(f"{name} is set when messages are packed; remove it")
     name = rest.setdefault("producer_name", producer)
     number = numbering.number(str(name))
     rest.setdefault("sequence_id", number)
@@ -335,7 +334,7 @@ def _message_of_line(said: Any, producer: str, clock: Callable[[], int], numberi
 def _payload(rest: dict[str, Any]) -> bytes:
     text, encoded = rest.pop("payload", None), rest.pop("payload_base64", None)
     if text is not None and encoded is not None:
-        raise DecodeError("payload and payload_base64 exclude each other")
+        raise DecodeError("a message can't have both payload and payload_base64")
     try:
         return base64.b64decode(encoded or "", validate=True) if text is None else text.encode()
     except (binascii.Error, AttributeError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The newest snapshot of a topic's transaction buffer, as a broker finds it when it loads the topic.
+"""Read the newest snapshot of a topic's transaction buffer, as a broker that loads the topic does.
 
 Source: apache/pulsar SingleSnapshotAbortedTxnProcessorImpl.java, SnapshotSegmentAbortedTxnProcessorImpl.java,
 TableView.java (the last value of a key counts), SystemTopicTxnBufferSnapshotService.java.
@@ -34,9 +34,9 @@ _WORD: Final = 2**64
 
 @dataclass(frozen=True, slots=True)
 class BufferSnapshot:
-    """Which transactions were aborted, of all that had ended up to the position `max_read`.
+    """The aborted transactions among all that had ended up to the position `max_read`.
 
-    `incomplete` says why there may be a newer snapshot, or more aborted ones.
+    `incomplete` is the reason why there may be a newer snapshot, or more aborted transactions.
     """
 
     max_read: Position
@@ -45,51 +45,54 @@ class BufferSnapshot:
 
 
 def read_buffer_snapshot(store: Store, source: EntrySource, topic: TopicName) -> BufferSnapshot | None:
-    """Return the newest snapshot of a topic's transaction buffer; None where there is none.
+    """Read the newest snapshot of a topic's transaction buffer; None if there is none.
 
-    Where a namespace has snapshots of both forms, what either says of aborted transactions counts. What is
-    broken makes a snapshot `incomplete`. UnreachableError from store or source.
+    If a namespace has snapshots of both forms, the aborted transactions of both are combined. Corrupt data
+    makes a snapshot `incomplete`. Raises UnreachableError.
     """
     system = replace(topic, domain="persistent")
     single = _newest(store, source, replace(system, local=SNAPSHOTS), "snapshot", str(topic))
     indexes = _newest(store, source, replace(system, local=INDEXES), "indexes", str(topic))
-    found = []
+    snapshots = []
     if single.value is not None:
         aborted = frozenset(map(_txn, single.value["aborts"] or ()))
-        found.append(BufferSnapshot(_max_read(single.value), aborted, single.incomplete))
+        snapshots.append(BufferSnapshot(_max_read(single.value), aborted, single.incomplete))
     if indexes.value is not None and indexes.value["snapshot"] is not None:
-        found.append(_of_indexes(store, source, replace(system, local=SEGMENTS), indexes))
-    if not found:
+        snapshots.append(_of_indexes(store, source, replace(system, local=SEGMENTS), indexes))
+    if not snapshots:
         return None
-    newest = max(found, key=lambda one: one.max_read)
-    return replace(newest, aborted=frozenset(txn for one in found for txn in one.aborted))
+    newest = max(snapshots, key=lambda snapshot: snapshot.max_read)
+    return replace(newest, aborted=frozenset(txn for snapshot in snapshots for txn in snapshot.aborted))
 
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The last value of a key, and why it may not be the last."""
+    """The last value of a key, and the reason why there may be a later one."""
 
     value: dict[str, Any] | None = None
     incomplete: str | None = None
 
 
 def _newest(store: Store, source: EntrySource, topic: TopicName, kind: SnapshotKind, key: str) -> _Newest:
-    found = _Newest()
+    newest = _Newest()
     try:
         for missing, data in _values(store, source, topic, key):
             if missing is not None:
-                found = replace(found, incomplete=missing)
+                newest = replace(newest, incomplete=missing)
             else:
-                found = replace(found, value=decode_snapshot(kind, data) if data else None)
+                newest = replace(newest, value=decode_snapshot(kind, data) if data else None)
     except DecodeError as error:
-        found = replace(found, incomplete=str(error))
-    return found
+        newest = replace(newest, incomplete=str(error))
+    return newest
 
 
 def _values(
     store: Store, source: EntrySource, topic: TopicName, key: str
 ) -> Iterator[tuple[str | None, memoryview]]:
-    """Yield the payloads of a key in their order (empty: taken away), or why some may be missing."""
+    """Yield the payloads of a key in order, or the reason why some may be missing.
+
+    An empty one removes the key.
+    """
     nothing = memoryview(b"")
     for part in named_topics(store, topic):
         try:
@@ -98,16 +101,16 @@ def _values(
             continue
         faults: list[PulsarMetaError] = []
         compacted = compacted_ledgers(store, source, part)
-        for found in read_data(source, with_bookkeeper(store, [*compacted, *ledgers], faults.append)):
-            if isinstance(found, Gap):
-                yield found.why, nothing
-            elif (payload := _payload(found[1], key)) is not None:
+        for item in read_data(source, with_bookkeeper(store, [*compacted, *ledgers], faults.append)):
+            if isinstance(item, Gap):
+                yield item.why, nothing
+            elif (payload := _payload(item[1], key)) is not None:
                 yield None, payload
         yield from ((str(fault), nothing) for fault in faults)
 
 
 def compacted_ledgers(store: Store, source: EntrySource, topic: TopicName) -> list[Ledger]:
-    """Return the ledger with what compaction kept of a topic, which may hold what the topic has no more."""
+    """The compacted ledger of a topic, which may contain messages that the topic no longer has."""
     try:
         record = store.read(topic.cursor_path(COMPACTION))
     except NotFoundError:
@@ -117,17 +120,17 @@ def compacted_ledgers(store: Store, source: EntrySource, topic: TopicName) -> li
 
 
 def _payload(data: memoryview, key: str) -> memoryview | None:
-    """Return the payload of the last message of this key in an entry, None where it has none."""
+    """The payload of the last message with this key in an entry; None if there is none."""
     try:
         frame = decode_frame(data, verify=False)
     except DecodeError:
         frame = decode_frame(decode_raw_message(data).frame, verify=False)
-    found = [message for message in open_entry(frame).messages if message.metadata.partition_key == key]
-    return found[-1].payload if found else None
+    messages = [message for message in open_entry(frame).messages if message.metadata.partition_key == key]
+    return messages[-1].payload if messages else None
 
 
 def _of_indexes(store: Store, source: EntrySource, segments: TopicName, indexes: _Newest) -> BufferSnapshot:
-    """Return the snapshot whose older aborted transactions lie in segments."""
+    """Combine a snapshot with the segments that contain its older aborted transactions."""
     assert indexes.value is not None
     newest, incomplete = indexes.value["snapshot"], indexes.incomplete
     aborted = set(map(_txn, newest["aborts"] or ()))
@@ -142,22 +145,22 @@ def _of_indexes(store: Store, source: EntrySource, segments: TopicName, indexes:
 def _segment(
     store: Store, source: EntrySource, topic: TopicName, index: dict[str, int], name: str
 ) -> Iterable[dict[str, int]]:
-    """Return the aborted transactions of a segment, from where its index says or what compaction kept."""
+    """Read the aborted transactions of a segment at the position in its index, or from compacted data."""
     place = Position(index["segmentLedgerID"], index["segmentEntryID"])
     key = f"multiple-{index['sequenceID']}-{name}"
     ledger = Ledger(place.ledger_id, entries=place.entry_id + 1)
-    found = next(read_data(source, [ledger], place._replace(entry_id=place.entry_id - 1)))
-    payload = None if isinstance(found, Gap) else _payload(found[1], key)
+    item = next(read_data(source, [ledger], place._replace(entry_id=place.entry_id - 1)))
+    payload = None if isinstance(item, Gap) else _payload(item[1], key)
     if payload:
         return decode_snapshot("segment", payload)["aborts"] or ()
     kept = _newest(store, source, topic, "segment", key).value
     if kept is None:
-        raise NotFoundError(f"not at {place.ledger_id}:{place.entry_id}")
+        raise NotFoundError(f"there is no entry at {place.ledger_id}:{place.entry_id}")
     return kept["aborts"] or ()
 
 
 def _txn(aborted: dict[str, int]) -> TxnId:
-    """Return an aborted transaction, of a single snapshot or of a segment; Java has no unsigned numbers."""
+    """Convert an aborted transaction of a single snapshot or of a segment. Java's numbers are signed."""
     most = aborted.get("txnIdMostBits", aborted.get("mostSigBits", 0))
     least = aborted.get("txnIdLeastBits", aborted.get("leastSigBits", 0))
     return TxnId(most % _WORD, least % _WORD)

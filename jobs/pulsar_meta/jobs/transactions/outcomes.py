@@ -1,8 +1,8 @@
-"""What became of the transactions that published to a topic, and what of it readers are given.
+"""Find out how the transactions of a topic ended, and which messages readers receive.
 
-A first pass over the headers of a topic's entries follows transactions as a broker that loads the topic
-does: a message opens its transaction, a marker ends it, aborted ones are kept. What is neither open nor
-aborted was committed, so that what is kept grows with the aborted and the open ones only.
+The headers of a topic's entries are read in order, and transactions are followed like in a broker that loads
+the topic: a message opens its transaction, a marker ends it, and aborted ones are remembered. A transaction
+that is neither open nor aborted was committed, so memory grows with aborted and open transactions only.
 
 Sources: apache/pulsar TopicTransactionBuffer.java (handleTxnEntry, handleTransactionMessage,
 removeTxnAndUpdateMaxReadPosition), AbstractBaseDispatcher.java (filterEntriesForConsumer), PIP-31.
@@ -22,7 +22,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.topic import MAX_ID, Ledger, Position, Report, with_bookkeeper
 from pulsar_meta.jobs.transactions.buffer_snapshots import BufferSnapshot, read_buffer_snapshot
 from pulsar_meta.jobs.transactions.segment_records import SegmentRecords
-from pulsar_meta.jobs.transactions.topic_entries import BEGINNING
+from pulsar_meta.jobs.transactions.topic_entries import BEGINNING, scan_transactions
 from pulsar_meta.stores.base import Store
 
 Outcome = Literal["committed", "aborted", "open", "unknown"]
@@ -34,13 +34,13 @@ END: Final = Position(MAX_ID, MAX_ID)
 
 @dataclass
 class Transactions:
-    """What is known of the transactions of a topic, once all is taken in. All values are plain.
+    """The transactions of a topic, after all its entries were added. All attributes can be pickled.
 
-    `aborted` ones, and the `open` ones with the position of their first message: no marker was found. What
-    could not be read lies between the positions `gaps` (its first and last entry): a marker may be there,
-    unless `snapshot` says how a transaction ended. `whole` is false where the topic goes on elsewhere.
-    `recorded`: it is no marker but a record of the store that says how a transaction ended; of those in
-    `undecided` it is broken.
+    `open` has the position of the first message of each transaction without a marker. `gaps` are the
+    positions of the first and last missing entry; a marker may be between them, unless `snapshot` shows how a
+    transaction ended. `whole` is False if the topic has other entries elsewhere. `recorded` is True if
+    records in the store, instead of markers, show how transactions ended; the records of `undecided`
+    transactions are corrupt.
     """
 
     aborted: set[TxnId] = field(default_factory=set)
@@ -52,7 +52,7 @@ class Transactions:
     undecided: set[TxnId] = field(default_factory=set)
 
     def outcome(self, txn: TxnId) -> Outcome:
-        """Return what became of a transaction that published to the topic."""
+        """The outcome of a transaction that published to the topic."""
         if txn in self.aborted:
             return "aborted"
         first = self.open.get(txn)
@@ -67,10 +67,10 @@ class Transactions:
         return "committed" if self._ended_before_snapshot(first) else "unknown"
 
     def readable(self, place: Position, txn: TxnId | None = None, *, marker: bool = False) -> bool | None:
-        """Return whether readers are given the entry at `place`; None where that cannot be known.
+        """Whether readers receive the entry at `place`; None if unknown.
 
-        They are not given markers, messages of aborted transactions, and nothing from the first message of
-        the first open transaction on.
+        They don't receive markers, messages of aborted transactions, and any entries from the first message
+        of the first open transaction on.
         """
         outcome = None if txn is None else self.outcome(txn)
         if marker or outcome == "aborted" or place >= self._first_open:
@@ -82,7 +82,7 @@ class Transactions:
 
     @property
     def first_open(self) -> Position | None:
-        """The first message of the first open transaction: readers stop before it."""
+        """The first message of the first open transaction, where readers stop."""
         return None if self._first_open == END else self._first_open
 
     @cached_property
@@ -94,15 +94,15 @@ class Transactions:
         return self._first("unknown")
 
     def _first(self, outcome: Outcome) -> Position:
-        # Few are open at a time; the aborted ones are not among them.
+        # Only few transactions are open at a time.
         return min((place for txn, place in self.open.items() if self.outcome(txn) == outcome), default=END)
 
     def _ended_before_snapshot(self, place: Position) -> bool:
-        held = self.snapshot
-        return held is not None and held.incomplete is None and place <= held.max_read
+        snapshot = self.snapshot
+        return snapshot is not None and snapshot.incomplete is None and place <= snapshot.max_read
 
-    def take(self, place: Position, txn: TxnId, marker: int | None) -> None:
-        """Take in the message, or the marker, of a transaction; in the order of the topic."""
+    def add(self, place: Position, txn: TxnId, marker: int | None) -> None:
+        """Add a message or marker of a transaction. Call it in the order of the topic."""
         if marker == TXN_ABORT:
             self.aborted.add(txn)
         if marker is not None:
@@ -111,7 +111,7 @@ class Transactions:
             self.open.setdefault(txn, place)
 
     def settle(self, states: Iterable[tuple[TxnId, str | None]]) -> None:
-        """Take in how transactions ended that are open so far, by their records."""
+        """Add the outcomes of open transactions from their records."""
         for txn, state in states:
             if state is None:
                 self.undecided.add(txn)
@@ -120,8 +120,8 @@ class Transactions:
             if state == "ABORTED":
                 self.aborted.add(txn)
 
-    def miss(self, ledger_id: int, gap: tuple[int, int]) -> None:
-        """Note that entries of a ledger could not be read, the first and last of them being `gap`."""
+    def add_gap(self, ledger_id: int, gap: tuple[int, int]) -> None:
+        """Add the (first, last) missing entry of a ledger."""
         first = Position(ledger_id, gap[0]) if self.gaps is None else self.gaps[0]
         self.gaps = first, Position(ledger_id, gap[1])
 
@@ -134,51 +134,49 @@ def read_transactions(
     whole: bool = True,
     records: SegmentRecords | None = None,
 ) -> Transactions:
-    """Return what the entries of a topic say of its transactions; with `snapshot` those after it.
+    """Follow the transactions in a topic's entries; with `snapshot`, only in the entries after it.
 
-    `ledgers` in reading order, with what BookKeeper says of them; `records` of a segment, whose ledgers have
-    no markers. Needs NumPy. UnreachableError.
+    `ledgers` are in reading order, with BookKeeper's metadata. `records` are those of a segment, whose
+    ledgers have no markers. Needs NumPy. Raises UnreachableError.
     """
-    from pulsar_meta.jobs.transactions.header_scan import scan_ledger
-
     aborted = set(snapshot.aborted if snapshot else ())
-    found = Transactions(aborted, snapshot=snapshot, whole=whole, recorded=records is not None)
+    transactions = Transactions(aborted, snapshot=snapshot, whole=whole, recorded=records is not None)
     after = snapshot.max_read if snapshot else BEGINNING
     for ledger in ledgers:
         if ledger.ledger_id >= after.ledger_id:
             first = after.entry_id + 1 if ledger.ledger_id == after.ledger_id else 0
-            gap = scan_ledger(source, ledger, first, found.take)
+            gap = scan_transactions(source, ledger, first, transactions.add)
             if gap is not None:
-                found.miss(ledger.ledger_id, gap)
+                transactions.add_gap(ledger.ledger_id, gap)
             if records is not None:
-                found.settle(records.states(list(found.open)))
-    return found
+                transactions.settle(records.states(list(transactions.open)))
+    return transactions
 
 
 def topic_transactions(
     store: Store, source: EntrySource, name: str, ledgers: Iterable[Ledger], report: Report
 ) -> Transactions:
-    """Return what became of the transactions of a topic, by all its entries.
+    """Follow the transactions in all entries of a topic.
 
-    Its newest snapshot is read where entries are missing. Broken metadata of a ledger is reported.
-    UnreachableError from store or source.
+    If entries are missing, the newest snapshot is read, too. Corrupt metadata of a ledger goes to `report`.
+    Raises UnreachableError.
     """
     topic = TopicName.parse(name)
     if topic.domain == SEGMENT:
         return readers_transactions(store, source, name, ledgers, report)
-    found = read_transactions(source, with_bookkeeper(store, ledgers, report))
-    if found.gaps is not None:
-        found.snapshot = read_buffer_snapshot(store, source, topic)
-    return found
+    transactions = read_transactions(source, with_bookkeeper(store, ledgers, report))
+    if transactions.gaps is not None:
+        transactions.snapshot = read_buffer_snapshot(store, source, topic)
+    return transactions
 
 
 def readers_transactions(
     store: Store, source: EntrySource, name: str, ledgers: Iterable[Ledger], report: Report
 ) -> Transactions:
-    """Return the same from the newest snapshot on, as a broker that loads the topic does; no more is read.
+    """Follow the transactions after the newest snapshot, as a broker that loads the topic does.
 
-    Without a snapshot, and where something of it is missing, all entries are read. Of a segment the store
-    has records in its place.
+    Without a complete snapshot, all entries are read. For a segment, records in the store replace the
+    snapshot.
     """
     topic = TopicName.parse(name)
     if topic.domain == SEGMENT:
@@ -198,10 +196,10 @@ def forgotten(
     known: Transactions,
     report: Report,
 ) -> frozenset[TxnId]:
-    """Return the aborted ones among the `known` transactions that a broker which loads the topic knows not.
+    """The aborted transactions among the `known` ones that a broker which loads the topic does not know.
 
-    It begins with the newest snapshot, which should have them: 4.2.4 with segmented snapshots was seen to
-    lose some at a restart. Of a segment there are none: the store has records of it.
+    The broker starts from the newest snapshot, which should contain them, but 4.2.4 with segmented snapshots
+    lost some in a restart. Segments have none, because the store has records of them.
     """
     if not known.aborted or known.recorded:
         return frozenset()
@@ -209,13 +207,13 @@ def forgotten(
 
 
 class Forgotten(TypedDict, total=False):
-    """`forgotten`: its transaction was aborted, and brokers would give it to readers all the same."""
+    """`forgotten` is True if the transaction was aborted, but brokers would deliver its messages."""
 
     forgotten: bool
 
 
 class OutcomeFacts(Forgotten, total=False):
-    """What became of the transaction of an entry; `readable` is null where it cannot be known."""
+    """The outcome of the transaction of an entry. `readable` is null if it is unknown."""
 
     transaction: str
     transaction_state: Outcome
@@ -223,37 +221,37 @@ class OutcomeFacts(Forgotten, total=False):
 
 
 def outcome_of(document: Mapping[str, Any], transactions: Transactions) -> OutcomeFacts:
-    """Return what became of the transaction of an entry, by its document; nothing of one without a frame."""
-    found, metadata = OutcomeFacts(), document["metadata"]
+    """The outcome of the transaction of an entry, from its document; empty for entries without a frame."""
+    facts, metadata = OutcomeFacts(), document["metadata"]
     if not metadata:
-        return found
+        return facts
     place, txn = Position(document["ledger_id"], document["entry_id"]), None
     if "txnid_most_bits" in metadata and "txnid_least_bits" in metadata:
         txn = TxnId(int(metadata["txnid_most_bits"]), int(metadata["txnid_least_bits"]))
-        found = {"transaction": str(txn), "transaction_state": transactions.outcome(txn)}
-    found["readable"] = transactions.readable(place, txn, marker="marker_type" in metadata)
-    return found
+        facts = {"transaction": str(txn), "transaction_state": transactions.outcome(txn)}
+    facts["readable"] = transactions.readable(place, txn, marker="marker_type" in metadata)
+    return facts
 
 
 class Outcomes:
-    """Adds to entries what became of their transactions: of a topic's, or of those in a ledger alone.
+    """Adds the outcomes of transactions to entries, for a topic or for single ledgers.
 
-    `unknown` counts the entries of which it cannot be known whether readers are given them. `forgotten` are
-    aborted transactions with messages among them that a broker which loads their topic would give readers.
+    `unknown` counts entries for which it is unknown whether readers receive them. `forgotten` are aborted
+    transactions whose messages a broker that loads the topic would deliver.
     """
 
     def __init__(self, store: Store | None, source: EntrySource, report: Report) -> None:
-        """`report` takes what is wrong with the metadata of ledgers."""
+        """Prepare to read from `source`. Corrupt metadata of ledgers goes to `report`."""
         self._store, self._source, self._report = store, source, report
         self._last: tuple[str, Transactions] = ("", Transactions())
-        self._not_known_to_brokers: frozenset[TxnId] = frozenset()
+        self._unknown_to_brokers: frozenset[TxnId] = frozenset()
         self.unknown = 0
         self.forgotten: set[tuple[str, TxnId]] = set()
 
     def add(self, documents: Iterable[Document], topics: Iterable[Sequence[Ledger]]) -> Iterator[Document]:
-        """Yield the documents of entries with their outcomes; `topics` are all ledgers of each topic.
+        """Yield the documents of entries with their outcomes. `topics` are all ledgers of each topic.
 
-        Of ledgers that were named by their numbers each stands for itself.
+        Ledgers that were given by id are separate from each other.
         """
         by_id = {ledger.ledger_id: (ledger, ledgers) for ledgers in topics for ledger in ledgers}
         for document in documents:
@@ -262,21 +260,21 @@ class Outcomes:
             yield {**added, **self._if_forgotten(added)}
 
     def _if_forgotten(self, document: Document) -> Forgotten:
-        """Return `{"forgotten"}` for a message that brokers would give readers, though it was aborted."""
+        """`{"forgotten"}` for a message that brokers would deliver, although it was aborted."""
         if "transaction" not in document or "marker_type" in document["metadata"]:
             return {}
         txn = TxnId(*map(int, document["transaction"].split(":")))
-        if txn not in self._not_known_to_brokers:
+        if txn not in self._unknown_to_brokers:
             return {}
         self.forgotten.add((self._last[0], txn))
         return {"forgotten": True}
 
     def _transactions(self, ledger: Ledger, ledgers: Sequence[Ledger]) -> Transactions:
-        """Return what is needed for a ledger; for neighbouring ones of a topic it is read once."""
+        """Read the transactions of a ledger's topic, once for neighbouring ledgers of a topic."""
         name = str(ledger.ledger_id) if ledger.topic is None else ledger.topic
         if self._last[0] != name:
             self._last = name, self._read(ledger, ledgers)
-            self._not_known_to_brokers = self._forgotten(ledger, ledgers)
+            self._unknown_to_brokers = self._forgotten(ledger, ledgers)
         return self._last[1]
 
     def _forgotten(self, ledger: Ledger, ledgers: Sequence[Ledger]) -> frozenset[TxnId]:

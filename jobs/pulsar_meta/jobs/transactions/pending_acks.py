@@ -1,7 +1,7 @@
-"""Acknowledgments of a subscription in transactions that have not ended.
+"""Read a subscription's acknowledgments in transactions that have not ended.
 
-They are the log of a managed ledger beside the topic's, replayed as a broker does when it loads the
-subscription. A record whose positions were taken already is one that the broker had refused.
+They are in the log of a separate managed ledger, which is replayed like in a broker that loads the
+subscription. If a record acknowledges positions that are already acknowledged, the broker had refused it.
 
 Source: apache/pulsar MLPendingAckStore.java, MLPendingAckReplyCallBack.java, PendingAckHandleImpl.java
 (handleIndividualAckRecover, handleCumulativeAckRecover, handleCommit, handleAbort), SystemTopicNames.java.
@@ -47,7 +47,7 @@ Kind = Literal["individual", "cumulative"]
 
 
 class PendingAckDocument(TypedDict):
-    """What an open transaction has acknowledged; `acked` are runs of batch indexes, both ends included."""
+    """An acknowledgment of an open transaction. `acked` lists runs [first, last] of batch indexes."""
 
     txn: str
     type: Kind
@@ -57,9 +57,9 @@ class PendingAckDocument(TypedDict):
 
 
 class PendingAck(NamedTuple):
-    """What one open transaction has acknowledged of one entry (of a cumulative one: up to there).
+    """An acknowledgment of one entry by an open transaction; a cumulative one includes all entries before it.
 
-    `acked` are runs of batch indexes, both ends included; None where the whole entry is meant.
+    `acked` are runs (first, last) of batch indexes; None stands for the complete entry.
     """
 
     txn: TxnId
@@ -70,7 +70,7 @@ class PendingAck(NamedTuple):
     acked: Runs | None = None
 
     def document(self) -> PendingAckDocument:
-        """Return it in the JSON form."""
+        """Convert it to JSON."""
         document: PendingAckDocument = {
             "txn": str(self.txn),
             "type": self.kind,
@@ -83,11 +83,11 @@ class PendingAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PendingAcks:
-    """The pending acknowledgments of a subscription, in the order of their positions.
+    """The pending acknowledgments of a subscription, ordered by position.
 
-    `log` is the topic with their log; None where the subscription has none: nothing is pending then, unless
-    it is one of a segment (Pulsar 5), whose acknowledgments are records of the store.
-    `unknown` says why there may be others, or fewer: what of the log, or of the cursor, is not here.
+    `log` is the topic of their log; None if the subscription has no log. Then nothing is pending, except for
+    a segment (Pulsar 5), whose acknowledgments are records in the store. `unknown` is the reason why the list
+    may be wrong: a missing part of the log or of the cursor.
     """
 
     log: str | None = None
@@ -96,20 +96,20 @@ class PendingAcks:
 
 
 def pending_logs(topic: TopicName, cursor: str) -> list[TopicName]:
-    """Return the names that the log of a subscription may have, the one of newer releases first.
+    """The possible names of a subscription's log, the name used by newer releases first.
 
-    Those (4.2.4) encode the subscription's name in it; older ones (4.0.7) take it as it is, so that one with
-    a slash makes a name of four parts, which is V1.
+    Newer releases (4.2.4) encode the subscription's name in it. Older ones (4.0.7) don't, so a subscription
+    with a slash makes a V1 name of four parts.
     """
     names = dict.fromkeys((encode_name(cursor), cursor))
     return [TopicName.parse(f"{topic}-{name}{PENDING_ACK_SUFFIX}") for name in names]
 
 
 def pending_acks(store: Store, source: EntrySource | None, topic: TopicName, cursor: str) -> PendingAcks:
-    """Return what a subscription has acknowledged in transactions that neither committed nor aborted.
+    """Read a subscription's acknowledgments in transactions that neither committed nor aborted.
 
-    Without a source that holds the log it is `unknown`. NotFoundError where the topic has no such cursor,
-    DecodeError where a record of the store is broken, UnreachableError from store or source.
+    Without a source, they are `unknown` if there is a log. Raises NotFoundError if there is no such cursor,
+    DecodeError if a record in the store is corrupt, and UnreachableError.
     """
     state = cursor_state(store, source, topic, cursor)
     if topic.domain == SEGMENT:
@@ -127,21 +127,21 @@ def pending_acks(store: Store, source: EntrySource | None, topic: TopicName, cur
 
 
 def _of_segment(store: Store, topic: TopicName, cursor: str, acked: _Acked) -> PendingAcks:
-    """Return those of a segment of Pulsar 5, which are records of the store and say nothing of batches."""
+    """Read the acknowledgments of a segment of Pulsar 5: records in the store, without batch indexes."""
     faults: list[PulsarMetaError] = []
     records = SegmentRecords(store, topic, faults.append)
-    given = [one for one in records.operations("ACK") if one[1].get("subscription") == cursor]
-    states = dict(records.states({txn for txn, _ in given}))
-    found: dict[PendingAck, None] = {}
-    for txn, operation in given:
+    operations = [item for item in records.operations("ACK") if item[1].get("subscription") == cursor]
+    states = dict(records.states({txn for txn, _ in operations}))
+    pending: dict[PendingAck, None] = {}
+    for txn, operation in operations:
         kind: Kind = "cumulative" if operation.get("cumulative") else "individual"
         place = position_in(operation)
         if place is None or states[txn] is None:
-            faults.append(DecodeError(f"a record of the transaction {txn} does not say what it should"))
-        elif states[txn] == "OPEN" and not acked.holds(place):
-            found[PendingAck(txn, kind, *place)] = None
+            faults.append(DecodeError(f"a record of the transaction {txn} is incomplete"))
+        elif states[txn] == "OPEN" and not acked.has_entry(place):
+            pending[PendingAck(txn, kind, *place)] = None
     unknown = next(iter(map(str, faults)), None)
-    return PendingAcks(acks=tuple(sorted(found, key=_place)), unknown=unknown)
+    return PendingAcks(acks=tuple(sorted(pending, key=_place)), unknown=unknown)
 
 
 def _replayed(
@@ -150,19 +150,19 @@ def _replayed(
     faults: list[PulsarMetaError] = []
     replay, begun = _Replay(_Acked.of(state)), _log_position(store, source, log)
     if state.state is None:
-        replay.unknown = f"the state of the cursor lies in ledger {state.ledger_id}, which is not here"
-    for found in read_data(source, with_bookkeeper(store, ledgers, faults.append), begun):
-        if isinstance(found, Gap):
-            replay.unknown = found.why
+        replay.unknown = f"the state of the cursor is in ledger {state.ledger_id}, which was not given"
+    for item in read_data(source, with_bookkeeper(store, ledgers, faults.append), begun):
+        if isinstance(item, Gap):
+            replay.unknown = item.why
         else:
-            replay.take(*found)
+            replay.add(*item)
     for fault in faults:
         replay.unknown = str(fault)
     return replay
 
 
 def _log_position(store: Store, source: EntrySource, log: TopicName) -> Position:
-    """Return up to where a broker has done with the log; before its beginning where nobody says it."""
+    """The position up to which a broker no longer needs the log; before its beginning if unknown."""
     try:
         return cursor_state(store, source, log, LOG_CURSOR).mark_delete
     except NotFoundError:
@@ -175,24 +175,24 @@ def _place(ack: PendingAck) -> tuple[int, int, TxnId]:
 
 @dataclass(frozen=True, slots=True)
 class _Acked:
-    """What the subscription itself has acknowledged."""
+    """The subscription's own acknowledgments."""
 
     mark_delete: Position
     entries: dict[int, list[tuple[int, int]]]
     batches: dict[Position, int]
 
     @classmethod
-    def of(cls, found: CursorState) -> _Acked:
-        state = found.record if found.state is None else found.state
+    def of(cls, cursor: CursorState) -> _Acked:
+        state = cursor.record if cursor.state is None else cursor.state
         batches = {
-            Position(one.position.ledgerId, one.position.entryId): _bits(one.deleteSet)
-            for one in state.batchedEntryDeletionIndexInfo
+            Position(batch.position.ledgerId, batch.position.entryId): _bits(batch.deleteSet)
+            for batch in state.batchedEntryDeletionIndexInfo
         }
         entries = {ledger: sorted(runs) for ledger, runs in acks_of(state).entries.items()}
-        return cls(found.mark_delete, entries, batches)
+        return cls(cursor.mark_delete, entries, batches)
 
-    def holds(self, place: Position) -> bool:
-        """Return whether the whole entry is acknowledged."""
+    def has_entry(self, place: Position) -> bool:
+        """True if the complete entry is acknowledged."""
         runs = self.entries.get(place.ledger_id, [])
         at = bisect_right(runs, (place.entry_id, 2**63)) - 1
         return place <= self.mark_delete or (at >= 0 and place.entry_id <= runs[at][1])
@@ -200,7 +200,7 @@ class _Acked:
 
 @dataclass(slots=True)
 class _Replay:
-    """The log so far. Bits of a batch are those that are *not* acknowledged; None means the whole entry."""
+    """The log so far. Bits of a batch are the unacknowledged messages; None stands for the complete entry."""
 
     acked: _Acked
     by_txn: dict[TxnId, dict[Position, tuple[int | None, int]]] = field(default_factory=dict)
@@ -208,8 +208,8 @@ class _Replay:
     cumulative: PendingAck | None = None
     unknown: str | None = None
 
-    def take(self, place: Position, data: memoryview) -> None:
-        """Take in an entry of the log."""
+    def add(self, place: Position, data: memoryview) -> None:
+        """Add an entry of the log."""
         try:
             records = decode_log_entry("pending-acks", data).records
         except DecodeError as error:
@@ -220,7 +220,7 @@ class _Replay:
             self._record(record)
 
     def left(self) -> Iterator[PendingAck]:
-        """Yield what no commit and no abort took away."""
+        """Yield the acknowledgments without a commit or abort."""
         for txn, places in self.by_txn.items():
             for place, (bits, size) in places.items():
                 if bits is None:
@@ -242,42 +242,42 @@ class _Replay:
             self._end(txn, aborted=record.pending_ack_op == ABORT)
 
     def _acknowledge_up_to(self, txn: TxnId, given: Sequence[PendingAckMetadata]) -> None:
-        place, held = Position(given[0].ledgerId, given[0].entryId), self.cumulative
-        # A broker's replay leaves the batch index out, too.
+        place, before = Position(given[0].ledgerId, given[0].entryId), self.cumulative
+        # The batch index is ignored, as in a broker's replay.
         if place > self.acked.mark_delete and (
-            held is None or (held.txn == txn and place > (held.ledger_id, held.entry_id))
+            before is None or (before.txn == txn and place > (before.ledger_id, before.entry_id))
         ):
             self.cumulative = PendingAck(txn, "cumulative", *place)
 
     def _acknowledge(self, txn: TxnId, given: Sequence[PendingAckMetadata]) -> None:
-        wanted = [(Position(one.ledgerId, one.entryId), one) for one in given]
-        if any(self._refused(place, one) for place, one in wanted):
+        wanted = [(Position(ack.ledgerId, ack.entryId), ack) for ack in given]
+        if any(self._refused(place, ack) for place, ack in wanted):
             return
         own = self.by_txn.setdefault(txn, {})
-        for place, one in wanted:
-            bits = _bits(one.ack_set) if one.ack_set else None
+        for place, ack in wanted:
+            bits = _bits(ack.ack_set) if ack.ack_set else None
             before = own.get(place, (None, 0))[0]
-            own[place] = (bits if bits is None or before is None else before & bits, one.batch_size)
+            own[place] = (bits if bits is None or before is None else before & bits, ack.batch_size)
             others = self.taken.get(place)
             self.taken[place] = bits if bits is None or others is None else others & bits
 
-    def _refused(self, place: Position, one: PendingAckMetadata) -> bool:
-        if self.acked.holds(place):
+    def _refused(self, place: Position, ack: PendingAckMetadata) -> bool:
+        if self.acked.has_entry(place):
             return True
-        if not one.ack_set:
+        if not ack.ack_set:
             return place in self.taken
-        cleared = ~_bits(one.ack_set) & ((1 << one.batch_size) - 1)
-        for held in (self.acked.batches.get(place), self.taken.get(place, ~0)):
-            if held is None and place in self.taken:
+        cleared = ~_bits(ack.ack_set) & ((1 << ack.batch_size) - 1)
+        for bits in (self.acked.batches.get(place), self.taken.get(place, ~0)):
+            if bits is None and place in self.taken:
                 return True
-            if held is not None and cleared & ~held:
+            if bits is not None and cleared & ~bits:
                 return True
         return False
 
     def _end(self, txn: TxnId, *, aborted: bool) -> None:
         for place, (bits, size) in self.by_txn.pop(txn, {}).items():
             if bits is None or not aborted:
-                # What was committed is in the cursor, which was read when all was over.
+                # Committed acknowledgments are in the cursor, which was read before.
                 self.taken.pop(place, None)
                 continue
             whole = (1 << size) - 1
@@ -288,11 +288,11 @@ class _Replay:
 
 
 def _bits(words: Iterable[int]) -> int:
-    """Return the words of a java.util.BitSet as one number."""
+    """Convert the words of a java.util.BitSet to one number."""
     return reduce(lambda number, word: number | (word[1] & _WORD) << 64 * word[0], enumerate(words), 0)
 
 
 def _cleared(bits: int, size: int) -> Runs:
-    """Return the runs of batch indexes whose bits are not set."""
+    """The runs of batch indexes whose bits are not set."""
     acked = ~bits & ((1 << size) - 1)
     return tuple(set_runs([acked >> 64 * at & _WORD for at in range(size // 64 + 1)]))

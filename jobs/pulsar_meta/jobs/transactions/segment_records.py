@@ -1,6 +1,6 @@
-"""Transactions of Pulsar 5's segments: no markers in their ledgers, but records of the store (PIP-473).
+"""Read the transactions of Pulsar 5's segments, which are records in the store instead of markers (PIP-473).
 
-    /txn/id/MOST_LEAST          {"state": "OPEN|COMMITTED|ABORTED", …}; cleared away some time after the end
+    /txn/id/MOST_LEAST          {"state": "OPEN|COMMITTED|ABORTED", …}; removed some time after the end
     /txn/op/MOST_LEAST-NUMBER   {"kind": "WRITE|ACK", "segment", "subscription"?, …}, until the end
     /txn/segment-state/aborted/SEGMENT:MOST_LEAST  while the segment has messages of the transaction
     /txn/segment-state/watermark/SEGMENT  {"ledgerId", "entryId"}: all transactions up to there have ended
@@ -31,14 +31,14 @@ _SIGN: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecords:
-    """What the store says of the transactions of one segment; broken records go to `report`."""
+    """The records of the transactions of one segment. Corrupt records go to `report`."""
 
     store: Store
     segment: TopicName
     report: Report
 
     def snapshot(self) -> BufferSnapshot | None:
-        """Return the aborted transactions, and up to where all have ended; None for no such position."""
+        """The aborted transactions, and the position up to which all have ended; None without a watermark."""
         watermark = self._object(f"{WATERMARKS}/{encode_name(str(self.segment))}")
         place = None if watermark is None else position_in(watermark)
         return None if place is None else BufferSnapshot(place, frozenset(self.aborted()))
@@ -52,24 +52,24 @@ class SegmentRecords:
                 yield txn
 
     def states(self, txns: Iterable[TxnId]) -> Iterator[tuple[TxnId, str | None]]:
-        """Yield the state of each transaction, as its record has it; None where it has none that is whole.
+        """Yield the state of each transaction from its record; None if the record is corrupt.
 
-        One that has no record any more has ended: as aborted where its operations are left, for a broker
-        takes it so, else as committed, since the aborted ones have records of their own.
+        A transaction without a record has ended. If its operations remain, it was aborted, as brokers treat
+        it. Otherwise it was committed, because aborted transactions have separate records.
         """
         wanted = list(txns)
-        found = self.store.read_many([f"{HEADERS}/{_key(txn)}" for txn in wanted])
-        left: set[TxnId] | None = None
-        for txn, record in zip(wanted, found, strict=True):
+        records = self.store.read_many([f"{HEADERS}/{_key(txn)}" for txn in wanted])
+        remaining: set[TxnId] | None = None
+        for txn, record in zip(wanted, records, strict=True):
             if record is not None:
                 yield txn, self._state(record.value, record.path)
                 continue
-            if left is None:
-                left = {one for one, _ in self.operations()}
-            yield txn, "ABORTED" if txn in left else "COMMITTED"
+            if remaining is None:
+                remaining = {other for other, _ in self.operations()}
+            yield txn, "ABORTED" if txn in remaining else "COMMITTED"
 
     def operations(self, kind: str = "WRITE") -> Iterator[tuple[TxnId, dict[str, Any]]]:
-        """Yield the operations of a kind on the segment by transactions that nobody has cleared away."""
+        """Yield the remaining operations of a kind on the segment, with their transactions."""
         for record in self.store.scan(OPS):
             txn = _txn(record.path.rpartition("/")[2].rpartition("-")[0])
             operation = None if txn is None else self._parsed(record.value, record.path)
@@ -98,7 +98,7 @@ class SegmentRecords:
 
 
 def position_in(record: dict[str, Any]) -> Position | None:
-    """Return the position that a record has as `ledgerId` and `entryId`, None where it has none."""
+    """The position in the members `ledgerId` and `entryId` of a record; None if there is none."""
     ledger_id, entry_id = record.get("ledgerId"), record.get("entryId")
     if not isinstance(ledger_id, int) or not isinstance(entry_id, int):
         return None
@@ -106,13 +106,13 @@ def position_in(record: dict[str, Any]) -> Position | None:
 
 
 def _key(txn: TxnId) -> str:
-    """Return a transaction as paths have it: two of Java's signed numbers."""
+    """Encode a transaction as in paths: two signed numbers."""
     most, least = (number - 2 * _SIGN if number >= _SIGN else number for number in txn)
     return f"{most}_{least}"
 
 
 def _txn(key: str) -> TxnId | None:
-    """Return the transaction of a key, None for another name (a counter's)."""
+    """Parse the transaction in a key; None for other names, such as counters."""
     most, _, least = key.partition("_")
-    numbers = [one for one in (most, least) if one.removeprefix("-").isdecimal() and one.isascii()]
-    return TxnId(*(int(one) % (2 * _SIGN) for one in numbers)) if len(numbers) == 2 else None
+    numbers = [part for part in (most, least) if part.removeprefix("-").isdecimal() and part.isascii()]
+    return TxnId(*(int(part) % (2 * _SIGN) for part in numbers)) if len(numbers) == 2 else None

@@ -1,13 +1,14 @@
-"""The data of a topic's entries in reading order, and where something that should be there is not."""
+"""Read the entries of a topic in reading order, and report missing ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.entries.base import EntrySource, entry_of, read_each
 from pulsar_meta.jobs.topics.placement import placement
 from pulsar_meta.jobs.topics.topic import Ledger, Position
@@ -22,7 +23,7 @@ BEGINNING: Final = Position(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Entries that no source has, or that cannot be read; `last` is the last of them."""
+    """Missing or unreadable entries; `last` is the last one."""
 
     last: Position
     why: str
@@ -31,9 +32,9 @@ class Gap:
 def read_data(
     source: EntrySource, ledgers: Iterable[Ledger], after: Position = BEGINNING
 ) -> Iterator[tuple[Position, memoryview] | Gap]:
-    """Yield the entries behind `after`, what their writer handed over, and each gap where it is.
+    """Yield the (position, data) of the entries after `after`, and each gap in its place.
 
-    `ledgers` in reading order, with what BookKeeper says of them. UnreachableError from the source.
+    `ledgers` are in reading order, with BookKeeper's metadata. Raises UnreachableError.
     """
     for ledger in ledgers:
         if ledger.ledger_id >= after.ledger_id:
@@ -68,28 +69,60 @@ def _of_ledger(
 
 
 def _missing(ledger: Ledger, last: int) -> Gap:
-    return Gap(
-        Position(ledger.ledger_id, last), f"ledger {ledger.ledger_id}: entries up to {last} are not here"
-    )
+    why = f"ledger {ledger.ledger_id}: entries up to {last} are missing"
+    return Gap(Position(ledger.ledger_id, last), why)
 
 
-def last_expected(ledger: Ledger, source: EntrySource, held: int) -> int:
-    """Return the last entry that a ledger has: as written down, else the last one `held` (-1: none).
+def last_expected(ledger: Ledger, source: EntrySource, newest: int) -> int:
+    """The last entry of a ledger, as recorded, or else the `newest` one that was found (-1 if none).
 
-    Of an open ledger whose newest entries only bookies have whose disks were not given, the one after it.
+    If newer entries of an open ledger may be on disks that were not given, it is the entry after `newest`.
     """
     if ledger.entries is not None:
-        return max(held, ledger.entries - 1)
-    return held + 1 if placement(ledger, source).elsewhere(held + 1, held + 1) else held
+        return max(newest, ledger.entries - 1)
+    return newest + 1 if placement(ledger, source).elsewhere(newest + 1, newest + 1) else newest
 
 
-def gaps_in(
-    ledger: Ledger, source: EntrySource, held: NDArray[np.int64], first: int
+# Called with the position of an entry, its transaction, and its type if it is a marker.
+OnEntry = Callable[[Position, TxnId, int | None], None]
+COLUMNS: Final = ("broken", "txnid_most_bits", "txnid_least_bits", "marker_type")
+_WORD: Final = 2**64
+
+
+def scan_transactions(
+    source: EntrySource, ledger: Ledger, first: int, on_entry: OnEntry
 ) -> tuple[int, int] | None:
-    """Return the first and last entry from `first` on that are not among those `held` (in order)."""
+    """Call `on_entry` for each entry from `first` on that belongs to a transaction, in order. Needs NumPy.
+
+    Returns the first and last of the missing or unreadable entries, None if there are none.
+    """
     import numpy as np
 
-    end = last_expected(ledger, source, int(held[-1]) if held.size else first - 1)
-    around = np.concatenate([[first - 1], held, [end + 1]])
+    from pulsar_meta.codecs.columns.column import join_columns
+    from pulsar_meta.jobs.entry_reader import read_columns
+
+    parts = list(read_columns(source, ledger.ledger_id, COLUMNS, first))
+    if not parts:
+        return _gaps(ledger, source, np.zeros(0, np.int64), first)
+    joined = {name: join_columns([part[name] for part in parts]) for name in parts[0]}
+    ids = joined["entry_id"].values
+    readable = ~joined["broken"].values.astype(bool)
+    most, least, marker = (joined[name] for name in COLUMNS[1:])
+    rows = np.flatnonzero(readable & most.present & least.present)
+    for row in rows[np.argsort(ids[rows], kind="stable")].tolist():
+        txn = TxnId(int(most.values[row]) % _WORD, int(least.values[row]) % _WORD)
+        marker_type = int(marker.values[row]) if marker.present[row] else None
+        on_entry(Position(ledger.ledger_id, int(ids[row])), txn, marker_type)
+    return _gaps(ledger, source, np.sort(ids[readable]), first)
+
+
+def _gaps(
+    ledger: Ledger, source: EntrySource, entry_ids: NDArray[np.int64], first: int
+) -> tuple[int, int] | None:
+    """The first and last entry from `first` on that is not in `entry_ids` (in order)."""
+    import numpy as np
+
+    end = last_expected(ledger, source, int(entry_ids[-1]) if entry_ids.size else first - 1)
+    around = np.concatenate([[first - 1], entry_ids, [end + 1]])
     steps = np.flatnonzero(np.diff(around) > 1)
     return (int(around[steps[0]]) + 1, int(around[steps[-1] + 1]) - 1) if steps.size else None
