@@ -17,6 +17,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.repair.fix_plan import FixPlan
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.decision import Decided
 from pulsar_meta.jobs.rewrite.readable import Readers
@@ -99,3 +100,26 @@ def confirm_losses(wanted: str | None, given: str | None, writing: WriteOptions)
             f"refusing to write because data becomes unreachable{typed}: preview it with --dry-run, then add"
             f" --confirm {shlex.quote(wanted)}"
         )
+
+
+def run_plan(
+    shell: Shell, store: Store, plan: FixPlan, writing: WriteOptions, confirmed: Sequence[str] = ()
+) -> None:
+    """Print what each step of a plan finds out and loses, have the losses confirmed, then write all at once.
+
+    Raises UsageError if a topic that loses data is not among `confirmed`.
+    """
+    for step in plan.steps:
+        shell.note(step.command)
+        for text in step.said:
+            shell.note(f"  {text}")
+        for text in step.losses:
+            shell.warn(f"  {text}")
+    missing = [name for name in plan.names if name not in confirmed]
+    if missing and not writing.dry_run:
+        options = " ".join(f"--confirm {shlex.quote(name)}" for name in missing)
+        raise UsageError(
+            "refusing to write because data becomes unreachable: preview it with --dry-run, then add"
+            f" {options}"
+        )
+    write(shell, store, plan.rewrite(), writing)

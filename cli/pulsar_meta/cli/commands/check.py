@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import parse_duration
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity, chosen_codes
 from pulsar_meta.jobs.check.context import CheckOptions
@@ -31,7 +33,7 @@ from pulsar_meta.jobs.check.scope import ensure_not_empty
 from pulsar_meta.jobs.cursors.subscriptions import Limits
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.rewrite.readable import parse_version
+from pulsar_meta.jobs.rewrite.readable import Readers, parse_version
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
@@ -100,6 +102,14 @@ class FindingOptions:
         bool,
         typer.Option("--consequences", help="Also list the findings that a reported cause explains."),
     ] = False
+    fix_plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--fix-plan",
+            metavar="FILE",
+            help="Also write all printed repairs as one plan for repair --plan, and say which findings stay.",
+        ),
+    ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False
 
     @property
@@ -111,6 +121,8 @@ class FindingOptions:
         """Raise UsageError for options that can't be combined with --before-upgrade."""
         if self.before_upgrade is None:
             return
+        if self.fix_plan is not None:
+            raise UsageError("--before-upgrade prints no repairs: remove --fix-plan")
         if names or self.for_version or self.only or self.excluded:
             raise UsageError(
                 "--before-upgrade checks the whole store: remove topics, --for-version, --only and --except"
@@ -173,6 +185,7 @@ def check(
       pulsar-meta check --engine spark --store rocksdb:data/metadata -o ndjson
       pulsar-meta check --store snapshot:all.ndjson --severity error -o ndjson
       pulsar-meta check --entries bookie: --from-conf broker.conf
+      pulsar-meta check --entries bookie: --fix-plan fixes.ndjson
       pulsar-meta check -o openmetrics --output pulsar_check.prom
       pulsar-meta check --entries bookie: --before-upgrade 4.0.7
     """
@@ -201,12 +214,40 @@ def check(
         ensure_not_empty(opened, run.scope, sum(counts.values()) + run.counts["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
+        if options.fix_plan is not None:
+            again = lambda view: checkup(view, source, names, choice, urls=urls, others=others).findings()  # noqa: E731
+            _plan_fixes(shell, options.fix_plan, opened, source, others, again, options.for_version or ())
     _report_hidden(shell, {severity: counts[severity] for severity in options.hidden if counts[severity]})
     shell.summary(run.counts, run.not_checked)
     if run.unreachable is not None:
         raise run.unreachable
     if counts[Severity.ERROR] or (options.strict and counts[Severity.WARNING]):
         raise typer.Exit(Exit.FAULT)
+
+
+def _plan_fixes(
+    shell: Shell,
+    file: Path,
+    store: Store,
+    source: EntrySource | None,
+    others: Sequence[Store],
+    findings_of: Callable[[Store], Iterable[Finding]],
+    releases: Sequence[str],
+) -> None:
+    """Write the plan of all repairs, and print what it does and leaves."""
+    from pulsar_meta.jobs.repair.fix_plan import Planner, write_plan
+
+    planner = Planner(store, source, Readers.of(store, releases), lambda error: None, others)
+    plan = planner.plan(findings_of)
+    write_plan(plan, file)
+    for command, why in plan.left_out.items():
+        shell.note(f"not in the plan: {command}: {why}")
+    values = counted(sum(1 for _ in plan.decided()), "values")
+    shell.note(
+        f"the plan in {file} has {counted(len(plan.steps), 'repairs')}, which change {values};"
+        f" {counted(len(plan.stays), 'findings')} would stay; preview it with: pulsar-meta repair --plan"
+        f" {shlex.quote(str(file))} --dry-run"
+    )
 
 
 def _choose_spark(shell: Shell, engine: EngineOptions, names: Sequence[str]) -> bool:

@@ -10,14 +10,15 @@ import typer
 
 from pulsar_meta.cli.inputs import read_input
 from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
-from pulsar_meta.cli.repairing import Confirm, open_for_repair, report_as_warning, run_repair
-from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing
+from pulsar_meta.cli.repairing import Confirm, open_for_repair, report_as_warning, run_plan, run_repair
+from pulsar_meta.cli.rewriting import SAFETY, AllowOtherStore, WriteOptions, open_for_writing
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.repair import compaction, count, generator, ledger_metadata, topic_record
 from pulsar_meta.jobs.repair import cursor as cursors
 from pulsar_meta.jobs.repair import schema as schemas
+from pulsar_meta.jobs.repair.fix_plan import Planner, replayed
 from pulsar_meta.jobs.repair.missing_ledger import Run, drop_ledger, skip_entries
 from pulsar_meta.jobs.topics.topic import parse_ledger_id, parse_position
 
@@ -287,6 +288,44 @@ def repair_partitions(
     with open_for_writing(shell, store, writing) as opened:
         repair = generator.repair_partitions(opened, TopicName.parse(topic), count)
         run_repair(shell, opened, repair, writing)
+
+
+def repair_plan(
+    shell: Shell,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The plan that check --fix-plan wrote.")],
+    writing: WriteOptions,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    confirm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--confirm",
+            metavar="TOPIC",
+            rich_help_panel=SAFETY,
+            help="The full name of a topic that loses data, for each of them (repeatable).",
+        ),
+    ] = None,
+    other_stores: OtherStores = None,
+    allow_other_store: AllowOtherStore = False,
+) -> None:
+    """Apply all repairs of a plan at once: repair --plan FILE.
+
+    Runs the commands of the plan again, on a view of the store, with the same --entries as check. If the
+    result differs from the plan, because the store has changed since then, nothing is written. All values are
+    written in one run, and one undo file brings all of them back. Findings that the plan lists as staying
+    stay.
+
+    Examples:
+      pulsar-meta check --entries bookie: --fix-plan fixes.ndjson
+      pulsar-meta repair --plan fixes.ndjson --entries bookie: --dry-run
+      pulsar-meta repair --plan fixes.ndjson --entries bookie: --yes
+    """
+    with ExitStack() as stack:
+        opened, source, readers = stack.enter_context(open_for_repair(shell, store, entries, writing))
+        others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+        planner = Planner(opened, source, readers, report_as_warning(shell), others)
+        plan = replayed(planner, file, other_store=allow_other_store)
+        run_plan(shell, opened, plan, writing, confirm or ())
 
 
 def repair_schema(

@@ -46,6 +46,13 @@ class HelpfulGroup(TyperGroup):
         page = program_page if ctx.parent is None else noun_page
         formatter.write(_page(page(self, ctx.command_path, self.get_params(ctx), _width())))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Accept `repair --plan FILE` for `repair plan FILE`."""
+        if "plan" in self.commands and args and args[0].partition("=")[0] == "--plan":
+            _, given, file = args[0].partition("=")
+            args = ["plan", *([file] if given else []), *args[1:]]
+        return super().parse_args(ctx, args)
+
 
 def _width() -> int:
     return min(WIDEST, max(40, shutil.get_terminal_size().columns)) - 1

@@ -240,7 +240,7 @@ class _Maker:
         if key not in self._patterns:
             self._patterns[key] = self._near(named) if role == "data" else None
             if self._patterns[key] is None:
-                self._patterns[key] = self._anywhere(role)
+                self._patterns[key] = self._anywhere(role, named.owner.ledger_id)
         return self._patterns[key]
 
     def _near(self, named: Named) -> LedgerMetadataFormat | None:
@@ -249,18 +249,20 @@ class _Maker:
         with suppress(NotFoundError, DecodeError):
             topic = read_topic(self.store, TopicName.parse(named.owner.name))
             ids = sorted(
-                (one.ledger_id for one in topic.ledgers),
+                # With --again, its own metadata is what is wrong.
+                (one.ledger_id for one in topic.ledgers if one.ledger_id != named.owner.ledger_id),
                 key=lambda one: abs(one - named.owner.ledger_id),
             )
             found = (_decoded(current(self.store, ledger_path(one))) for one in ids)
             return next((one for one in found if one is not None and one.segment), None)
         return None
 
-    def _anywhere(self, role: str) -> LedgerMetadataFormat | None:
+    def _anywhere(self, role: str, but: int) -> LedgerMetadataFormat | None:
         for record in self.store.scan(LEDGERS):
             ledger_id, held = ledger_of_path(record.path), _decoded(record)
-            if ledger_id is None or held is None or not held.segment:
+            if ledger_id in (None, but) or held is None or not held.segment:
                 continue
+            assert ledger_id is not None
             owner = owner_in_custom(ledger_id, bookkeeper_ledger_of(ledger_id, record).custom)
             if owner is not None and (owner.role == "compacted") == (role == "compacted"):
                 return held
