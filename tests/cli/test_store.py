@@ -424,3 +424,9 @@ def test_get_tells_that_a_cursors_state_is_in_its_ledger(run: Run, capture: Call
     assert code == 0
     assert b"0 entries" not in out
     assert b"not in this record, but in the cursor's ledger" in out
+
+
+def test_quoted_words_are_suggested_without_quotes(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("get", "cursor marks holes", "--store", f"dir:{tmp_path}")
+    assert (code, out) == (2, b"")
+    assert "did you mean cursor marks holes without quotes?" in err

@@ -41,6 +41,16 @@ class HelpfulCommand(TyperCommand):
 class HelpfulGroup(TyperGroup):
     """The program, or a command with subcommands; its help page lists the commands."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before the subcommand. Lists the subcommands if one is missing."""
+        first = args[0] if args else ""
+        if ctx.parent is not None and first.startswith("-") and not self._accepts(first):
+            ctx.fail(f"a subcommand is missing before {first}: choose {', '.join(sorted(self.commands))}")
+        return super().parse_args(ctx, args)
+
+    def _accepts(self, option: str) -> bool:
+        return option == "--help" or any(option in param.opts for param in self.params)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""
         page = program_page if ctx.parent is None else noun_page

@@ -188,7 +188,7 @@ def _later_changes(now: int | None) -> dict[str, str]:
     if now is None:
         return {"later changes": "this is a copy without a date"}
     hours = max(0, int(time() * 1000) - now) // 3_600_000
-    age = f"{hours // 24} days" if hours >= 48 else f"{hours} hours"
+    age = f"{hours // 24} days" if hours >= 48 else f"{hours} hours" if hours > 1 else "less than two hours"
     return {f"changes since {iso_time(now)}": f"this is a copy, {age} old"}
 
 

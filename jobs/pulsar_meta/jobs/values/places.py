@@ -64,10 +64,12 @@ def one_path_of(store: Store, words: Sequence[str]) -> str:
 
 
 def _correction(words: Sequence[str]) -> str:
-    """Suggest a correction for a path without its first slash, a topic name alone, or a misspelt word."""
+    """Suggest a correction for a path without a slash, a topic name, quoted words or a misspelt word."""
     match list(words):
         case [text] if text.partition("/")[0] in ROOTS:
             return f"; did you mean /{text}?"
+        case [text] if " " in text and text.split()[0] in WORDS:
+            return f"; did you mean {text} without quotes?"
         case [text] if text and "//" not in text.partition("://")[2]:
             return f"; did you mean topic {text}?"
         case [word, *rest] if rest and word not in WORDS and (near := get_close_matches(word, WORDS, 1)):
