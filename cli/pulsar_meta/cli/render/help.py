@@ -42,9 +42,11 @@ class HelpfulGroup(TyperGroup):
     """The program, or a command with subcommands; its help page lists the commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options before the subcommand. Lists the subcommands if one is missing."""
-        first = args[0] if args else ""
-        if ctx.parent is not None and first.startswith("-") and not self._accepts(first):
+        """Accept `repair --plan FILE` for `repair plan FILE`, and list the subcommands if one is missing."""
+        first, equals, value = (args[0] if args else "").partition("=")
+        if "plan" in self.commands and first == "--plan":
+            args = ["plan", *([value] if equals else []), *args[1:]]
+        elif ctx.parent is not None and first.startswith("-") and not self._accepts(first):
             ctx.fail(f"a subcommand is missing before {first}: choose {', '.join(sorted(self.commands))}")
         return super().parse_args(ctx, args)
 
@@ -55,13 +57,6 @@ class HelpfulGroup(TyperGroup):
         """Write the page."""
         page = program_page if ctx.parent is None else noun_page
         formatter.write(_page(page(self, ctx.command_path, self.get_params(ctx), _width())))
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Accept `repair --plan FILE` for `repair plan FILE`."""
-        if "plan" in self.commands and args and args[0].partition("=")[0] == "--plan":
-            _, given, file = args[0].partition("=")
-            args = ["plan", *([file] if given else []), *args[1:]]
-        return super().parse_args(ctx, args)
 
 
 def _width() -> int:
