@@ -317,7 +317,7 @@ def repair_plan(
 
     Examples:
       pulsar-meta check --entries bookie: --fix-plan fixes.ndjson
-      pulsar-meta repair --plan fixes.ndjson --entries bookie: --dry-run
+      pulsar-meta repair plan fixes.ndjson --entries bookie: --dry-run
       pulsar-meta repair --plan fixes.ndjson --entries bookie: --yes
     """
     with ExitStack() as stack:
