@@ -80,6 +80,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "repair compaction": Command("pulsar_meta.cli.commands.repair:repair_compaction", REWRITE, ROWS),
     "repair schema": Command("pulsar_meta.cli.commands.repair:repair_schema", REWRITE, ROWS),
     "repair offload": Command("pulsar_meta.cli.commands.repair:repair_offload", REWRITE, ROWS),
+    "repair adopt": Command("pulsar_meta.cli.commands.repair:repair_adopt", REWRITE, ROWS),
     "repair plan": Command("pulsar_meta.cli.commands.repair:repair_plan", REWRITE, ROWS),
     "undo": Command("pulsar_meta.cli.commands.snapshot:undo", REWRITE, ROWS),
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),

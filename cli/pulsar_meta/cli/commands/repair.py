@@ -15,7 +15,7 @@ from pulsar_meta.cli.rewriting import SAFETY, AllowOtherStore, WriteOptions, ope
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.repair import compaction, count, generator, ledger_metadata, topic_record
+from pulsar_meta.jobs.repair import adopt, compaction, count, generator, ledger_metadata, topic_record
 from pulsar_meta.jobs.repair import cursor as cursors
 from pulsar_meta.jobs.repair import schema as schemas
 from pulsar_meta.jobs.repair.fix_plan import Planner, replayed
@@ -24,6 +24,37 @@ from pulsar_meta.jobs.topics.topic import parse_ledger_id, parse_position
 
 PARTITION_HELP = "A topic, or one partition of a partitioned topic."
 PARTITIONS_HELP = "A topic; a partitioned topic means all its partitions."
+
+
+def repair_adopt(
+    shell: Shell,
+    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
+    ledger: Annotated[str, typer.Argument(help="Ledger id.")],
+    writing: WriteOptions,
+    confirm: Confirm = None,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    other_stores: OtherStores = None,
+) -> None:
+    """Bring a ledger that only the disks have back into its topic.
+
+    Use it when check reports ledger-lost: a store that was restored from an older copy lacks the ledger, and
+    bookies delete its entries at their next garbage collection, so stop them first. The command reads the
+    ledger from the disks (--entries bookie-disk:PATH), writes its metadata, and puts it into the topic's
+    list. It asks for the topic's name if the messages alone don't show that the ledger is the topic's, and
+    refuses if they contradict it.
+
+    Examples:
+      pulsar-meta repair adopt orders 4711 --entries bookie-disk:/bk/data --dry-run
+      pulsar-meta repair adopt orders 4711 --entries bookie-disk:/bk/data --yes
+    """
+    chosen = parse_ledger_id(ledger)
+    with ExitStack() as stack:
+        opened, source, readers = stack.enter_context(open_for_repair(shell, store, entries, writing))
+        others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+        name, report = TopicName.parse(topic), report_as_warning(shell)
+        repair = adopt.repair_adopt(opened, source, name, chosen, report, readers, others=others)
+        run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def repair_compaction(

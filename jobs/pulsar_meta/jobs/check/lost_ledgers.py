@@ -84,7 +84,13 @@ def _lost_at(reader: EvidenceReader, place: _Place, candidates: Sequence[int]) -
             continue
         pieces = _pieces(current, ledger, following, place)
         if len(pieces) >= 2:
-            yield _found(place, ledger, pieces)
+            # The ledgers on both sides are two witnesses.
+            both = (
+                following is not None
+                and order_of(ledger, following) == order_of(current, ledger) == "follows"
+            )
+            certain = both or len({piece.witness for piece in pieces}) >= 2
+            yield _found(place, ledger, pieces, certain=certain)
             current = ledger
 
 
@@ -123,7 +129,7 @@ def _by_producers(before: DiskLedger, ledger: DiskLedger, place: _Place) -> Iter
             return
 
 
-def _found(place: _Place, ledger: DiskLedger, pieces: Sequence[Piece]) -> Finding:
+def _found(place: _Place, ledger: DiskLedger, pieces: Sequence[Piece], *, certain: bool) -> Finding:
     where = f"after ledger {place.before.ledger_id}"
     if place.after is not None:
         where = f"between ledgers {place.before.ledger_id} and {place.after.ledger_id}"
@@ -141,4 +147,5 @@ def _found(place: _Place, ledger: DiskLedger, pieces: Sequence[Piece]) -> Findin
             "for": [piece.document() for piece in pieces],
             "against": [],
         },
+        undecided=not certain,
     )

@@ -27,6 +27,7 @@ from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding
+from pulsar_meta.jobs.repair.adopt import repair_adopt
 from pulsar_meta.jobs.repair.compaction import repair_compaction
 from pulsar_meta.jobs.repair.count import repair_count, repair_termination
 from pulsar_meta.jobs.repair.cursor import repair_cursor
@@ -50,8 +51,8 @@ from pulsar_meta.stores.overlay import OverlayStore
 FORMAT: Final = 1
 # Repairs that others rely on come first.
 ORDER: Final = (
-    *("generator", "partitions", "topic-record", "ledger-metadata", "termination", "count", "offload"),
-    *("missing-ledger", "compaction", "schema", "cursor", "compress-cursors", "compress-ledgers"),
+    *("generator", "partitions", "topic-record", "ledger-metadata", "adopt", "termination", "count"),
+    *("offload", "missing-ledger", "compaction", "schema", "cursor", "compress-cursors", "compress-ledgers"),
 )
 ROUNDS: Final = 12
 _FLAGS: Final = frozenset(("--drop", "--again", "--at-end", "--only-absent"))
@@ -280,6 +281,9 @@ _OF_TOPICS: Final[Mapping[str, Callable[[Planner, TopicName, list[str], frozense
     ),
     "compaction": lambda run, topic, names, flags: repair_compaction(
         run.view, run.source, topic, run.readers, drop="--drop" in flags
+    ),
+    "adopt": lambda run, topic, names, flags: repair_adopt(
+        run.view, run.source, topic, int(names[0]), run.report, run.readers, others=run.others
     ),
     "schema": lambda run, topic, names, flags: repair_schema(run.view, run.source, topic),
     "cursor": lambda run, topic, names, flags: repair_cursor(

@@ -78,7 +78,7 @@ def repair_ledger_metadata(
     """
     named = {one.owner.ledger_id: one for one in _named(store, source, names, report)}
     disks = source if source is not None and all(part.bookies is not None for part in source.parts) else None
-    maker = _Maker(store, disks, report)
+    maker = MetadataMaker(store, disks, report)
     decided, said = list[Decided](), list[str]()
     for ledger_id, one in sorted(named.items()):
         seen = current(store, ledger_path(ledger_id))
@@ -139,7 +139,7 @@ def _of_topic(store: Store, source: EntrySource | None, name: TopicName) -> Iter
 
 
 @dataclass(slots=True)
-class _Maker:
+class MetadataMaker:
     """Makes metadata, from `disks` where these are given."""
 
     store: Store
