@@ -80,6 +80,7 @@ def test_findings_link_to_the_explanations_of_their_codes(capture: Capture) -> N
     assert linked == set(re.findall(r'<h2 id="([^"]+)">', page))
     assert "record-unreadable" in linked
     assert "<h2>Summary</h2>" in page
+    assert re.search(r"<h2>By namespace</h2>.*public/<wbr>default</td>.*>3</td>", page, re.DOTALL)
     assert "Pulsar 4.2.4 can&#39;t load some records that it wrote itself." in page
 
 

@@ -10,7 +10,8 @@ from itertools import chain, repeat
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.blocks import Screen
-from pulsar_meta.cli.render.pages import Cell, Column, Row, Section
+from pulsar_meta.cli.render.metrics import namespace_of
+from pulsar_meta.cli.render.pages import Cell, Column, Row, Section, table
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.check.codes import FindingDocument, Severity, code
@@ -87,14 +88,15 @@ class FindingsView(View):
     """Findings; an HTML page also counts them and explains their codes."""
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
-        """Yield a summary, the findings, and the explanation of each code, to which the tables link."""
+        """Yield two summaries, the findings, and the explanation of each code, to which the tables link."""
         findings = list(documents)
         counts = Counter((finding["severity"], finding["code"]) for finding in findings)
         if counts:
             yield _summary(counts)
-        for table in View.sections(self, findings):
-            at = [column.heading for column in table.columns].index("code") if findings else 0
-            yield replace(table, heading="Findings", rows=[_linked(row, at) for row in table.rows])
+            yield _by_namespace(findings)
+        for section in View.sections(self, findings):
+            at = [column.heading for column in section.columns].index("code") if findings else 0
+            yield replace(section, heading="Findings", rows=[_linked(row, at) for row in section.rows])
         for name in dict.fromkeys(name for _, name in counts):
             yield Section(name, list(_paragraphs(explanation(code(name)))), anchor=name)
 
@@ -113,6 +115,14 @@ def _summary(counts: Counter[tuple[str, str]]) -> Section:
     ]
     columns = [Column("severity"), Column("code"), Column("findings", "number"), Column("meaning")]
     return Section("Summary", columns=columns, rows=rows)
+
+
+def _by_namespace(findings: Iterable[Document]) -> Section:
+    counts = Counter(namespace_of(finding) or "(none)" for finding in findings)
+    rows = [[name, str(count)] for name, count in counts.most_common()]
+    bars = {"findings": [count for _, count in counts.most_common()]}
+    section = table(["namespace", "findings"], rows, right=frozenset({"findings"}), bars=bars)
+    return replace(section, heading="By namespace")
 
 
 def _linked(row: Row, at: int) -> Row:
