@@ -42,8 +42,8 @@ StoreUrl = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="Metadata store URL: snapshot:, dir:, rocksdb:, zk://, zk-files:, etcd://, oxia://."
-        " Environment: PULSAR_META_STORE.",
+        help="Metadata store: zk://, etcd://, oxia://, rocksdb:, zk-files:, snapshot:, dir:, an address from"
+        " broker.conf, or a path. Environment: PULSAR_META_STORE.",
     ),
 ]
 EntriesUrls = Annotated[
