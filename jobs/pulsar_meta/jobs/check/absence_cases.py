@@ -1,0 +1,180 @@
+"""Decides what is lost: entries, the metadata of a ledger, the end of a ledger, a schema, a counter.
+
+An entry counts as missing only if the disks of its bookies are complete. If they are not, the gap is reported
+as not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pulsar_meta.jobs.check.case_context import CaseContext, members_of, with_case
+from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.topics.evidence import Case, LedgerEvidence, Piece, Witness, membership
+
+_ON_NO_BOOKIE = "every bookie was given complete, and none has an entry of it"
+
+
+def judge_absence(
+    context: CaseContext, suspicion: Finding, ledger_id: int, *, may_have_copies: bool
+) -> Iterator[Finding]:
+    """Judge that entries, or copies of them, are missing; a root cause that explains it takes it over.
+
+    `may_have_copies` is True if bookies that were not given could have the entries.
+    """
+    ledger = context.ledger(suspicion, ledger_id)
+    if ledger.metadata == "absent":
+        yield judge_pointer(suspicion, ledger)
+        return
+    if context.reader.complete.lives or context.reader.source is None:
+        yield suspicion
+        return
+    bookies = suspicion.evidence.get("bookies")
+    logs = [log for log in ledger.missing_logs if not bookies or log.bookie in bookies]
+    gaps = [gap for gap in ledger.gaps if not bookies or gap.bookie is None or gap.bookie in bookies]
+    gaps += context.bookies_not_given(ledger) if may_have_copies and not bookies else []
+    if logs:
+        context.causes.add_log(logs, suspicion)
+    elif gaps:
+        context.causes.add_gap(gaps, suspicion)
+    elif suspicion.code in ("ledger-under-replicated", "ledger-below-ack-quorum"):
+        yield from _judge_copies(context, suspicion, [*map(str, bookies or members_of(ledger))])
+    else:
+        text = "every bookie of its ensembles was given, with all directories and a readable index"
+        case = Case("the entries are lost", (Piece(Witness.DISKS, text),), only_witness=True)
+        yield with_case(suspicion, case)
+
+
+def _judge_copies(context: CaseContext, suspicion: Finding, bookies: list[str]) -> Iterator[Finding]:
+    """Yield that copies are missing, unless one of the bookies has lost everything."""
+    emptied = list(filter(context.is_emptied, bookies))
+    for bookie in emptied:
+        context.causes.add_bookie(bookie, suspicion)
+    if not emptied:
+        yield suspicion
+
+
+def judge_pointer(suspicion: Finding, ledger: LedgerEvidence) -> Finding:
+    """Judge a reference to a ledger without metadata, whose entries may still be on disks."""
+    if ledger.disk is None:
+        return suspicion
+    supports = (
+        Piece(Witness.STORE, "a record names the ledger"),
+        Piece(Witness.DISKS, f"bookies have entries up to {ledger.disk.last_entry}"),
+    )
+    repair = f"pulsar-meta repair ledger-metadata {ledger.ledger_id}"
+    recoverable = replace(
+        suspicion,
+        message=f"{suspicion.message}; bookies still have its entries, until they collect garbage",
+        repair=None if suspicion.severity is Severity.NOTE else repair,
+    )
+    return with_case(recoverable, Case("only its metadata is lost", supports))
+
+
+def judge_without_metadata(context: CaseContext, suspicion: Finding, ledger_id: int) -> Finding:
+    """Judge a listed ledger without metadata: only the metadata is lost, or its entries too."""
+    ledger = context.ledger(suspicion, ledger_id)
+    supports = [Piece(Witness.LIST, "the topic's list names it")]
+    against = []
+    if ledger.disk is not None:
+        supports.append(Piece(Witness.DISKS, f"bookies have entries up to {ledger.disk.last_entry}"))
+        case = membership(context.reader, context.topic(suspicion.topic or ""), ledger_id)
+        against = [piece for piece in case.contradicts if piece.witness is Witness.DISKS]
+    elif ledger.is_nowhere and suspicion.evidence.get("entries"):
+        return _without_entries_too(suspicion)
+    case = Case(
+        "only its metadata is lost",
+        tuple(supports),
+        tuple(against),
+        other_reading="the disks have another ledger of this number",
+        next_step=f"Compare the messages: dump-entries {ledger_id}",
+        only_witness=ledger.disk is None,
+    )
+    return with_case(suspicion, case)
+
+
+def _without_entries_too(suspicion: Finding) -> Finding:
+    supports = (
+        Piece(Witness.DISKS, _ON_NO_BOOKIE),
+        Piece(Witness.METADATA, "BookKeeper has no metadata of it"),
+    )
+    repair = f"pulsar-meta repair missing-ledger {suspicion.topic} {suspicion.ledger_id}"
+    return replace(
+        with_case(suspicion, Case("its entries are lost, too", supports)),
+        message=f"{suspicion.message}; its entries are on no bookie either",
+        repair=repair if suspicion.severity is Severity.ERROR else None,
+    )
+
+
+def judge_schema(context: CaseContext, suspicion: Finding, ledger_id: int) -> Finding:
+    """Judge a schema whose ledger has no metadata: a bookie may still have the schema."""
+    ledger = context.ledger(suspicion, ledger_id)
+    reference = Piece(Witness.STORE, "the record of the schema names the ledger")
+    if ledger.disk is not None and ledger.disk.content == "schema":
+        text = f"bookie {', '.join(ledger.disk.bookies) or 'disks'} has the schema"
+        case = Case("only the metadata of the ledger is lost", (reference, Piece(Witness.DISKS, text)))
+        recoverable = replace(
+            suspicion,
+            severity=Severity.ERROR,
+            message=f"{suspicion.message}; a bookie still has the schema's entry, until it collects garbage",
+            repair=f"pulsar-meta repair ledger-metadata {ledger_id}",
+        )
+        return with_case(recoverable, case)
+    if ledger.is_nowhere and not context.reader.complete.lives:
+        return with_case(
+            suspicion, Case("the schema is lost", (reference, Piece(Witness.DISKS, _ON_NO_BOOKIE)))
+        )
+    step = _next_step(ledger, "they may still have the schema", f"Check ledger {ledger.ledger_id}")
+    return with_case(suspicion, Case("the schema is lost", (reference,), next_step=step))
+
+
+def judge_end(context: CaseContext, suspicion: Finding, ledger_id: int) -> Finding:
+    """Judge that the list and BookKeeper's metadata end a ledger at different entries; the disks decide."""
+    ledger = context.ledger(suspicion, ledger_id)
+    listed = int(suspicion.evidence.get("entries") or 0) - 1
+    metadata = suspicion.evidence.get("last_entry")
+    complete = ledger.disk is not None and not ledger.gaps and not ledger.missing_logs
+    last = ledger.disk.last_entry if ledger.disk is not None and complete else None
+    pieces = (
+        Piece(Witness.LIST, f"the list ends at entry {listed}"),
+        Piece(Witness.METADATA, f"BookKeeper's metadata ends at entry {metadata}"),
+    )
+    if last is None:
+        step = _next_step(ledger, "they show where it ends", "Read its last entries: dump-entries")
+        case = Case("the ledger ends elsewhere", pieces[:1], pieces[1:], next_step=step)
+        return replace(with_case(suspicion, case), severity=suspicion.severity)
+    right = [piece for piece, end in zip(pieces, (listed, metadata), strict=True) if end == last]
+    disks = Piece(Witness.DISKS, f"the disks end at entry {last}")
+    return with_case(suspicion, Case("the disks are right", (disks, *right), only_witness=True))
+
+
+def _next_step(ledger: LedgerEvidence, reason: str, otherwise: str) -> str:
+    if not ledger.disks_given:
+        return f"Give the bookies' disks (--entries bookie-disk:PATH): {reason}"
+    return f"Give what is missing: {ledger.gaps[0]}" if ledger.gaps else otherwise
+
+
+def judge_generator(context: CaseContext, suspicion: Finding) -> Finding:
+    """Judge that the generator of ledger ids is below an existing ledger, which may be a copied record."""
+    highest = suspicion.evidence.get("highest")
+    if not isinstance(highest, int):
+        return suspicion
+    owner = context.reader.ledger(highest).owner
+    relatives = context.topic(owner.name).ids if owner is not None and owner.role == "data" else []
+    ledger = context.reader.ledger(highest, relatives)
+    against = []
+    if ledger.twin is not None:
+        text = f"the metadata of ledger {highest} is a copy of that of ledger {ledger.twin}"
+        against.append(Piece(Witness.METADATA, text))
+    if ledger.is_nowhere and (ledger.bookkeeper is None or (ledger.bookkeeper.last_entry or 0) >= 0):
+        against.append(Piece(Witness.DISKS, f"no bookie has an entry of ledger {highest}"))
+    case = Case(
+        "the generator was set back",
+        (Piece(Witness.METADATA, f"there is a ledger {highest}"),),
+        tuple(against),
+        other_reading=f"ledger {highest} does not exist, and its record was put there",
+        next_step=f"Check its record: get ledger {highest}",
+        only_witness=True,
+    )
+    return with_case(suspicion, case)

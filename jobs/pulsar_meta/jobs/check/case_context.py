@@ -1,0 +1,153 @@
+"""Evidence that decides suspicions: about a ledger, and in the records of its topic, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.acks import acks_of
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.root_causes import RootCauses
+from pulsar_meta.jobs.topics.completeness import Gap
+from pulsar_meta.jobs.topics.cursors import state_of
+from pulsar_meta.jobs.topics.evidence import Case, EvidenceReader, LedgerEvidence, TopicLedgers
+from pulsar_meta.jobs.topics.owners import owners_of
+from pulsar_meta.jobs.topics.topic import read_topic
+
+
+@dataclass(slots=True)
+class CaseContext:
+    """Reads and remembers evidence for all suspicions of a run.
+
+    `causes` are causes that explain several findings. `listed_by` are the topics that list the ledgers whose
+    owner has to be judged. `copied` are ledgers whose metadata was reported as a copy. `not_checked` are
+    reasons for which a suspicion was dropped.
+    """
+
+    reader: EvidenceReader
+    causes: RootCauses
+    listed_by: dict[int, list[str]] = field(default_factory=dict)
+    copied: set[int] = field(default_factory=set)
+    not_checked: dict[str, str] = field(default_factory=dict)
+    _topics: dict[str, TopicLedgers] = field(default_factory=dict)
+    _contested: frozenset[str] | None = None
+    _emptied: dict[str, bool] = field(default_factory=dict)
+
+    def topic(self, name: str) -> TopicLedgers:
+        """Return a topic's current ledgers and acknowledgements; no ledgers if it has no readable record."""
+        if name not in self._topics:
+            self._topics[name] = self._read_topic(name)
+        return self._topics[name]
+
+    def _read_topic(self, name: str) -> TopicLedgers:
+        with suppress(NotFoundError, DecodeError, UsageError):
+            topic = read_topic(self.reader.store, TopicName.parse(name))
+            return TopicLedgers(name, topic.ledgers, self._created, dict(self._acknowledged(topic.path)))
+        return TopicLedgers(name, [])
+
+    def _created(self, ledger_id: int) -> int | None:
+        return self.reader.ledger(ledger_id).created
+
+    def _acknowledged(self, path: str) -> Iterator[tuple[str, frozenset[int]]]:
+        """Yield each subscription with a known state, and the ledgers in which it acknowledged entries."""
+        store = self.reader.store
+        names = store.children(path)
+        records = store.read_many([f"{path}/{name}" for name in names])
+        for name, record in zip(names, records, strict=True):
+            if record is None:
+                continue
+            with suppress(DecodeError):
+                state = state_of(decode_cursor(record.value), self.reader.source)
+                if state.state is not None:
+                    yield name, frozenset({state.mark_delete.ledger_id, *acks_of(state.state).entries})
+
+    def ledger(self, suspicion: Finding, ledger_id: int, relatives: Iterable[int] = ()) -> LedgerEvidence:
+        """Return the evidence of a ledger, compared with the other ledgers of the topic and `relatives`."""
+        topic = self.topic(suspicion.topic) if suspicion.topic else TopicLedgers("", [])
+        counts = {ledger.ledger_id: ledger.counted for ledger in topic.ledgers}
+        return self.reader.ledger(ledger_id, (*topic.ids, *relatives), counts.get(ledger_id))
+
+    def twin(self, suspicion: Finding) -> int | None:
+        """Return the ledger that has the same metadata as the suspicion's ledger, None if there is none."""
+        ledger_id = suspicion.ledger_id or 0
+        owner = self.reader.ledger(ledger_id).owner
+        foreign = owner is not None and owner.role == "data" and owner.name != suspicion.topic
+        relatives: Sequence[int] = self.topic(owner.name).ids if owner is not None and foreign else ()
+        return self.ledger(suspicion, ledger_id, relatives).twin
+
+    def other_lists(self, ledger_id: int, name: str | None) -> list[str]:
+        """Return the topics other than `name` that list a ledger."""
+        return [other for other in self.listed_by.get(ledger_id, ()) if other != name]
+
+    def read_lists(self, ledger_ids: set[int]) -> None:
+        """Read which topics list these ledgers, in one pass over the store."""
+        if ledger_ids:
+            owners = owners_of(ledger_ids, self.reader.store, None, lambda error: None)
+            self.listed_by = {
+                ledger_id: [owner.name for owner in some if owner.role == "data"]
+                for ledger_id, some in owners.items()
+            }
+
+    def is_contested(self, name: str) -> bool:
+        """Return True if another cluster refers to ledgers that were created for a topic of this name."""
+        if self._contested is None:
+            others = self.reader.others
+            ids = [] if others is None or not others.trees else others.named.tolist()
+            owners = (self.reader.ledger(ledger_id).owner for ledger_id in ids)
+            self._contested = frozenset(
+                owner.name for owner in owners if owner is not None and owner.role == "data"
+            )
+        return name in self._contested
+
+    def is_emptied(self, bookie: str) -> bool:
+        """Return True if the disks of a bookie were given and have no entry of any ledger."""
+        source = self.reader.source
+        if source is None or bookie not in self.reader.complete.bookies:
+            return False
+        if bookie not in self._emptied:
+            parts = [part for part in source.parts if part.bookies is not None and bookie in part.bookies]
+            self._emptied[bookie] = not any(part.ledgers() for part in parts)
+        return self._emptied[bookie]
+
+    def bookies_not_given(self, ledger: LedgerEvidence) -> list[Gap]:
+        """Return the bookies of a replicated ledger's ensembles whose disks were not given."""
+        known = ledger.bookkeeper
+        if known is None or known.write_quorum < 2 or not self.reader.complete.bookies:
+            return []
+        return [
+            Gap(bookie, "disk", "of its own")
+            for bookie in members_of(ledger)
+            if bookie not in self.reader.complete.bookies
+        ]
+
+
+def members_of(ledger: LedgerEvidence) -> list[str]:
+    """Return the bookies of a ledger's ensembles."""
+    segments = () if ledger.bookkeeper is None else ledger.bookkeeper.segments
+    return list(dict.fromkeys(member for segment in segments for member in segment.members))
+
+
+def with_case(suspicion: Finding, case: Case) -> Finding:
+    """Return a finding with its evidence. If that is not enough, it has no repair and explains the doubt."""
+    evidence = {
+        **suspicion.evidence,
+        "for": [piece.document() for piece in case.supports],
+        "against": [piece.document() for piece in case.contradicts],
+    }
+    if case.allows_repair:
+        return replace(suspicion, evidence=evidence)
+    severity = suspicion.severity
+    if case.is_unlikely and severity is Severity.ERROR:
+        severity = Severity.WARNING
+    return replace(
+        suspicion,
+        message=f"{suspicion.message}; {case.doubt()}",
+        severity=severity,
+        evidence=evidence,
+        repair=None,
+        undecided=True,
+    )
