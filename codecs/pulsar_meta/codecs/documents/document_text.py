@@ -245,7 +245,7 @@ class DocumentTexts:
         record = _whole(ManagedCursorInfo, payload)
         if record is None:
             return None
-        check_bit_sets(record)
+        check_bit_sets(record, len(payload))
         ends = range_ends(record.individualDeletedMessages)
         if ends and not -MAX_SAFE_INTEGER <= min(ends) <= max(ends) <= MAX_SAFE_INTEGER:
             return None

@@ -33,8 +33,6 @@ _MEANINGS: Final = {
 }
 KINDS: Final = tuple(_MESSAGES)
 _WITH_BIT_SETS: Final = frozenset({"ManagedCursorInfo", "PositionInfo"})
-# A word of a bit set has at least one byte, so a smaller record can't have too many runs.
-_HARMLESS: Final = 1 << 15
 
 
 @cache
@@ -102,11 +100,11 @@ def decode_value(kind: str, data: bytes) -> Value:
         message, error = _decode_old_or_partly(kind, data)
     if error is None and not message.IsInitialized():
         error = _missing(kind, message, len(data))
-    if error is None and kind in _WITH_BIT_SETS and len(data) > _HARMLESS:
+    if error is None and kind in _WITH_BIT_SETS:
         from pulsar_meta.codecs.metadata.acks import check_bit_sets
 
         try:
-            check_bit_sets(message)  # type: ignore[arg-type]
+            check_bit_sets(message, len(data))  # type: ignore[arg-type]
         except DecodeError as excess:
             return Value(None, error=excess)
     careful = not message.IsInitialized() or has_unknown_fields(message)

@@ -65,8 +65,14 @@ def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
     return acks_of_bit_maps(state.individualDeletedMessageRanges)
 
 
-def check_bit_sets(state: ManagedCursorInfo | PositionInfo) -> None:
-    """Raise DecodeError if the bit sets of a cursor's state have more than `MAX_RUNS` runs together."""
+def check_bit_sets(state: ManagedCursorInfo | PositionInfo, size: int) -> None:
+    """Raise DecodeError if the bit sets of a cursor's state have more than `MAX_RUNS` runs together.
+
+    `size` is the size of the state's message in bytes.
+    """
+    if size <= _HARMLESS_WORDS:
+        # A word takes at least one byte. Almost all states are small, and reading their fields is slow.
+        return
     bit_sets = [batch.deleteSet for batch in state.batchedEntryDeletionIndexInfo]
     if isinstance(state, PositionInfo):
         bit_sets += [item.values for item in state.individualDeletedMessageRanges]

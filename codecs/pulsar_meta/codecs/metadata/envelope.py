@@ -160,8 +160,9 @@ _FOOTER_BEGINS: Final = ord("{")
 def decode_cursor(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedCursorInfo:
     """Decode a cursor's record, with or without an envelope. Raises DecodeError if it is broken."""
     envelope = open_envelope(data, max_size=max_size)
-    record = parse_message(ManagedCursorInfo, data if envelope is None else envelope.payload)
-    check_bit_sets(record)
+    payload = data if envelope is None else envelope.payload
+    record = parse_message(ManagedCursorInfo, payload)
+    check_bit_sets(record, len(payload))
     return record
 
 
@@ -176,7 +177,7 @@ def decode_position_info(data: bytes | memoryview) -> PositionInfo:
     if foreign:
         raise DecodeError(foreign, offset=0)
     position = parse_message(PositionInfo, data)
-    check_bit_sets(position)
+    check_bit_sets(position, len(data))
     return position
 
 
