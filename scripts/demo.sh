@@ -17,7 +17,7 @@ say() { printf '\n%s\n' "$@"; }
 run() { printf "$bold\$ pulsar-meta"; printf ' %s' "$@"; printf "$normal\n"; pulsar-meta "$@"; }
 
 engine=spark
-no_java=$(python -c 'from pulsar_meta.jobs.java import why_no_java; print(why_no_java() or "")')
+no_java=$(python -c 'from pulsar_meta.jobs.engine import why_no_java; print(why_no_java() or "")')
 [ -z "$no_java" ] || engine=local
 cursors=/managed-ledgers/public/default/persistent/marks
 

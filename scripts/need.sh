@@ -25,7 +25,7 @@ missing() { # missing WHAT PACKAGE WHY
 install() { from_debian "$2" "$3" || missing "$1" "$2" "$3"; }
 
 java_is_there() {
-    "$BIN/python" -c 'import sys; from pulsar_meta.jobs.java import why_no_java; sys.exit(why_no_java() is not None)'
+    "$BIN/python" -c 'import sys; from pulsar_meta.jobs.engine import why_no_java; sys.exit(why_no_java() is not None)'
 }
 
 # Without root, a Java runtime from PyPI is used.

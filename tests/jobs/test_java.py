@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.jobs.engine import choose_engine
-from pulsar_meta.jobs.java import java_command, why_no_java
+from pulsar_meta.jobs.engine import choose_engine, java_command, why_no_java
 
 
 def write_java(folder: Path, prints: str, mode: int = 0o755) -> Path:
@@ -24,7 +23,7 @@ def test_a_java_that_cannot_be_executed_is_ignored(
 ) -> None:
     java = write_java(tmp_path, 'openjdk version "17.0.1"', 0o644)
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr("pulsar_meta.jobs.java.packaged_java", lambda: None)
+    monkeypatch.setattr("pulsar_meta.jobs.engine.packaged_java", lambda: None)
     monkeypatch.setenv(variable, str(tmp_path if variable == "JAVA_HOME" else java.parent))
     assert java_command() is None
     missing = why_no_java()

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pulsar_meta.jobs.java import java_command, why_no_java
+from pulsar_meta.jobs.engine import java_command, why_no_java
 
 # A test's Java lives for seconds, so expensive compilation and parallel collection never pay off.
 BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

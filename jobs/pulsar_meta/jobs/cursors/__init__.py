@@ -1,1 +1,1 @@
-"""Subscriptions: where they stand, what they have left, what of that is written down; other forms of it."""
+"""Subscriptions: their positions, their backlogs, their persisted state, and conversions of it."""

@@ -41,7 +41,7 @@ class MessageCounter:
     def backlog(self, subscription: Subscription) -> int | None:
         """Count the messages in a subscription's backlog; None if unknown.
 
-        Of partly acknowledged batches, only the unacknowledged messages count, as far as brokers keep that.
+        A partly acknowledged batch counts with its unacknowledged messages if brokers keep that state.
         """
         left = subscription.backlog
         if left is None or left.open_ledger is not None:

@@ -1,1 +1,1 @@
-"""What lies on disks: which ledgers in which files, whose they are, and why they are still there."""
+"""Disk usage: the ledgers in files, their owners, and why they are still kept."""

@@ -1,1 +1,1 @@
-"""Entries chosen, shown, filtered and checked."""
+"""Entries: how to choose, show, filter and check them."""

@@ -20,7 +20,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entry_reader import Block, bounded
 
-# Batches that are split together: enough to forget the calls, few enough for the processor's cache.
+# The number of batches to split at once: many, to save calls, but few enough for the processor's cache.
 BATCHES_AT_ONCE: Final = 2048
 
 
@@ -28,7 +28,7 @@ BATCHES_AT_ONCE: Final = 2048
 class State:
     """The state after the entries before a block: the next entry's id, the sum of bytes, the last index.
 
-    The last two are None if they are unknown; then every value is right.
+    The last two are None if they are unknown; then every value is accepted.
     """
 
     expected: int
@@ -38,9 +38,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Soundness:
-    """Of each row of a block: whether it is sound, its sum of bytes, its index and the one before it.
+    """For each row of a block, whether it is sound, its sum of bytes, its index and the index before it.
 
-    Rows that are not sound have no more than that. `numbered` says which have an index.
+    The other fields of unsound rows have no meaning. `numbered` marks the rows with an index.
     """
 
     sound: Rows

@@ -1,4 +1,4 @@
-"""Which ledgers are checked, and by what: this process, or several."""
+"""Plan the check of entries, and run it in this process or in several."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from pulsar_meta.stores.base import Store
 
 @dataclass(frozen=True, slots=True)
 class LedgerTask:
-    """A ledger's range to check, and how its entries are read. `topic` says which tasks belong together.
+    """A range of a ledger to check, and how to read its entries. Tasks of one `topic` belong together.
 
-    `faults` are those that its metadata shows before an entry is read.
+    `faults` are those in its metadata, found before any entry is read.
     """
 
     topic: int
@@ -65,8 +65,8 @@ def plan_checks(
 ) -> Iterator[LedgerTask]:
     """Yield a task for each ledger of the choices, in reading order.
 
-    BookKeeper's metadata is compared with the topics' if the store has any of it. `coverage` counts the
-    topics, and notes if the metadata could not be compared.
+    BookKeeper's metadata is compared with the topics' if the store has it. `coverage` counts the topics, and
+    records if metadata could not be compared.
     """
     known = store is not None and has_metadata(store)
     if store is not None and not known:
@@ -97,7 +97,7 @@ def _untrimmed(
 
 
 def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
-    """Return the tasks that check the first `count` entries, the last task cut; all tasks if it is None."""
+    """Yield the tasks that check the first `count` entries, cutting the last task; all tasks if None."""
     planned = list(tasks)
     parts = first_entries((task.part for task in planned), count, source)
     return [replace(task, part=part) for task, part in zip(planned, parts, strict=False)]
@@ -116,7 +116,7 @@ def check_task(
 
 
 def check_here(source: EntrySource, settings: CheckSettings) -> Checker:
-    """Return the checker that reads `source` in this process."""
+    """Make the checker that reads `source` in this process."""
 
     def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         patience = Patience()
@@ -126,7 +126,7 @@ def check_here(source: EntrySource, settings: CheckSettings) -> Checker:
 
 
 def check_by_processes(sources: Sources, source: EntrySource, settings: CheckSettings, jobs: int) -> Checker:
-    """Return the checker that has several processes read `sources`, which are open here as `source`."""
+    """Make the checker that reads `sources` in several processes. `source` is the same, opened here."""
 
     def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         patience = Patience()
@@ -147,7 +147,7 @@ def check_in_process(settings: CheckSettings, opened: Opened, task: LedgerTask) 
 
 
 def _entries(source: EntrySource, task: LedgerTask) -> int:
-    """Return how many entries a range has, up to the last one that the source has."""
+    """Count the entries of a range, up to the last one in the source."""
     last = None
     with suppress(DecodeError):
         last = source.last_entry(task.part.ledger.ledger_id)
@@ -155,7 +155,7 @@ def _entries(source: EntrySource, task: LedgerTask) -> int:
 
 
 def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerReport]:
-    """Yield a report for each task in order, faults between two ledgers of a topic included."""
+    """Yield a report for each task in order, including faults between two ledgers of a topic."""
     reports = zip(tasks, check(tasks), strict=True)
     topic: list[LedgerReport] = []
     before: int | None = None
@@ -170,7 +170,7 @@ def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerRe
 
 
 def unread_copies(tasks: Iterable[LedgerTask], source: EntrySource, *, one_copy: bool) -> dict[str, str]:
-    """Return which copies of entries are not verified, and why."""
+    """The copies of entries that are not verified, with the reasons."""
     ledgers = (task.part.ledger.bookkeeper for task in tasks)
     members = {
         member

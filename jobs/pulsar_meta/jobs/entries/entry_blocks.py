@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pulsar_meta.codecs.columns.words import Positions, Rows
     from pulsar_meta.jobs.entry_reader import Block
 
-# A command reads so many entries one by one, so that few entries need no NumPy and the first come at once.
+# Commands read this many entries one by one, so that few entries need no NumPy and the first appear at once.
 ONE_BY_ONE: Final = 512
 
 
 @dataclass(slots=True)
 class Patience:
-    """How many entries a command still reads one by one."""
+    """The number of entries that a command still reads one by one."""
 
     left: int = field(default_factory=lambda: ONE_BY_ONE)
 
@@ -55,16 +55,16 @@ class PresentBlock:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every row is whole."""
+        """True if every row is whole."""
         return bool(self.block.whole.all())
 
     def entries(self) -> Iterator[Readable]:
-        """Read all entries one by one; entries that cannot be read are reported."""
+        """Read all entries one by one. Unreadable entries are reported."""
         found = map(self.entry, range(len(self.block.entry_ids)))
         return (entry for entry in found if entry is not None)
 
     def entry(self, row: int) -> Readable | None:
-        """Read the entry of a row, and count it; report it and return None if it cannot be read."""
+        """Read and count the entry of a row. An unreadable entry is reported, and None is returned."""
         source, ledger_id = self.presence.source, self.block.ledger_id
         entry_id = int(self.block.entry_ids[row])
         return self.presence.entry(entry_id, outcome_of(source, ledger_id, entry_id))
@@ -94,7 +94,7 @@ def read_in_blocks(
             left -= len(held.block.entry_ids)
             yield held
         else:
-            # Entries that cannot be read do not count, so each one is read before the next is asked for.
+            # Unreadable entries don't count, so each one is read before the next is requested.
             for entry in islice(held.entries(), left):
                 left -= 1
                 yield entry
@@ -157,8 +157,8 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns `names` of the entries of places as Arrow batches, in reading order.
 
-    An entry that cannot be read has `broken` true. Missing entries are reported and counted. `verify`
-    computes digests and checksums. Raises UnreachableError.
+    Unreadable entries have `broken` true. Missing entries are reported and counted. With `verify`, digests
+    and checksums are computed. Raises UnreachableError.
     """
     from pulsar_meta.jobs.entry_reader import TOPIC, read_columns, record_batch
 
@@ -236,7 +236,7 @@ def read_blocks(
 
 
 def _in_blocks(source: EntrySource, ledger_id: int, first: int, form: EntryFormat) -> bool:
-    """Return whether a ledger's entries are frames under a digest that is computed for many of them."""
+    """True if a ledger's entries are frames with a digest that can be computed for many entries at once."""
     if form.content is not None or form.digest_type not in (None, "CRC32C", "CRC32"):
         return False
     return source.located(ledger_id, first, first) is not None

@@ -83,7 +83,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class IndexMark:
-    """An index and the entry that has it; of the first entry of a ledger the index before it."""
+    """An index and its entry. For the first entry of a ledger, it is the index before that entry."""
 
     index: int
     entry_id: int
@@ -91,12 +91,11 @@ class IndexMark:
 
 @dataclass(slots=True)
 class LedgerReport:
-    """The result of checking a range of one ledger; the two marks connect it to its neighbours.
+    """The result of checking a range of one ledger. The two marks connect it to its neighbours.
 
     `copies` counts the copies that were verified on several bookies. `elsewhere` counts entries that are only
-    on bookies whose disks were not given. `cut`: the range ends
-    before the ledger does, so the next range does not continue it. `segment` names the segment of a
-    scalable topic.
+    on bookies whose disks were not given. `cut` is True if the range ends before the ledger does, so the next
+    range does not continue it. `segment` names the segment of a scalable topic.
     """
 
     ledger_id: int
@@ -145,9 +144,9 @@ def check_range(
     max_size: int = DEFAULT_MAX_SIZE,
     patience: Patience | None = None,
 ) -> LedgerReport:
-    """Return the faults of a ledger's entries within a range, in their order.
+    """Check a ledger's entries within a range. The faults are in order.
 
-    `patience` is that of all ranges that are checked together.
+    `patience` is shared by all ranges that are checked together.
     """
     cut = part.last is not None and part.last + 1 != part.ledger.entries
     check = _LedgerCheck(

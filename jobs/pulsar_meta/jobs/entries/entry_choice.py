@@ -49,7 +49,7 @@ class Bound:
 
     @classmethod
     def parse(cls, text: str) -> Bound:
-        """Read `ENTRY` or a position, as `seek` prints it too; UsageError for anything else."""
+        """Parse `ENTRY` or a position in the form that `seek` prints. Raises UsageError."""
         if not _entry_re.fullmatch(text):
             place = parse_position(text, POSITIONS)
             if place.entry_id < 0:
@@ -60,7 +60,7 @@ class Bound:
         return cls(int(text))
 
     def is_behind(self, other: Bound) -> bool:
-        """Return whether this bound is after `other`; False if that depends on the topic."""
+        """True if this bound is after `other`; False if that depends on the topic."""
         if self.ledger_id is not None and other.ledger_id is not None:
             return (self.ledger_id, self.entry_id) > (other.ledger_id, other.entry_id)
         same_kind = self.ledger_id is None and other.ledger_id is None
@@ -70,7 +70,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which entries of what was named: from, to (both included)."""
+    """The first and last entry to read, both included."""
 
     first: Bound | None = None
     last: Bound | None = None
@@ -78,10 +78,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The ledgers of one topic in reading order, or ledgers named by number (then `is_topic` is false).
+    """The ledgers of one topic in reading order, or ledgers that were given by id (then `is_topic` is False).
 
-    `snapshot` says why these may not be all of them (a shadow topic without its source).
-    `scalable_topic` is the topic of which it is a segment, None for other topics.
+    `snapshot` is the reason why ledgers may be missing (a shadow topic without its source). `scalable_topic`
+    is the topic of which it is a segment, None for other topics.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Coverage:
     not_checked: dict[str, str] = field(default_factory=dict)
 
     def add(self, topic: Choice | Topic) -> None:
-        """Count a topic, and note if it may have more ledgers than are known."""
+        """Count a topic, and record if it may have other ledgers."""
         self.topics += isinstance(topic, Topic) or topic.is_topic
         if topic.snapshot is not None:
             self.not_checked[topic.name] = topic.snapshot
@@ -131,20 +131,20 @@ class Coverage:
         self.elsewhere += other.elsewhere
 
     def undecided(self, entries: int) -> None:
-        """Note how many entries are readable or not depending on transactions with an unknown outcome."""
+        """Record the number of entries whose readability depends on transactions with unknown outcomes."""
         if entries:
             self.not_checked |= {f"whether {entries} entries are readable": MARKERS_ELSEWHERE}
 
     @property
     def checked(self) -> dict[str, int]:
-        """The counts by their plural nouns; topics only if some were named, copies only if there are some."""
+        """The counts by noun. Topics are included if any were named, copies if there are any."""
         counts = {"topics": self.topics, "ledgers": self.ledgers, "entries": self.entries}
         counts |= {"copies": self.copies} if self.copies else {}
         return counts if self.topics else {name: count for name, count in counts.items() if name != "topics"}
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The parts that were not checked, each with the reason."""
+        """The parts that were not checked, with the reasons."""
         if not self.elsewhere:
             return self.not_checked
         return self.not_checked | {f"{self.elsewhere} entries": ELSEWHERE}
@@ -168,7 +168,7 @@ def without_trimmed(
         now = read_topic(store, TopicName.parse(topic))
         suspects.difference_update(one.ledger_id for one in now.ledgers)
     except NotFoundError:
-        # The topic is gone, all of them with it.
+        # The topic was deleted with all its ledgers.
         pass
     except (DecodeError, UsageError):
         return ledgers
@@ -178,7 +178,7 @@ def without_trimmed(
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries [first, last] of one ledger; a `last` of None means its end. `segment` is its choice's."""
+    """Entries [first, last] of one ledger. If `last` is None, the range ends with the ledger."""
 
     ledger: Ledger
     first: int = 0
@@ -195,10 +195,10 @@ def choose(
     everything: bool = False,
     ledgers: frozenset[int] = frozenset(),
 ) -> Iterator[Choice]:
-    """Yield a choice for each name: a ledger's number, or a name that `named` accepts.
+    """Yield a choice for each name: a ledger id, or a name that `named` accepts.
 
-    With `everything` those of all topics of the store, without names all that the source has; of these only
-    `ledgers`, if any are given. Missing and broken topics are reported. Raises UsageError for topics without
+    With `everything`, these are all topics of the store; without names, all ledgers of the source, or only
+    those in `ledgers` if given. Missing and corrupt topics are reported. Raises UsageError for topics without
     a store, or names together with `everything`.
     """
     choices = _choices(names, store, source, report, everything=everything)
@@ -229,12 +229,12 @@ def _choices(
 
 
 def choice_of(topic: Topic) -> Choice:
-    """Return the choice of all entries of a topic."""
+    """Choose all entries of a topic."""
     return Choice(topic.name, topic.ledgers, True, topic.snapshot, topic.scalable_topic)
 
 
 def _only(wanted: frozenset[int], choices: Iterable[Choice], report: Report) -> Iterator[Choice]:
-    """Yield the choices that have any of the `wanted` ledgers, with only these; report the other ledgers."""
+    """Limit the choices to the `wanted` ledgers, and report ledgers that no choice has."""
     absent, names = set(wanted), []
     for choice in choices:
         names.append(choice.name)
@@ -262,7 +262,7 @@ def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Rang
 
 
 def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource) -> Iterator[Range]:
-    """Yield the ranges that hold the first `count` entries, the last range cut; all ranges if it is None."""
+    """Yield the ranges of the first `count` entries, cutting the last range; all ranges if it is None."""
     for part in parts:
         if count is None:
             yield part
@@ -275,7 +275,7 @@ def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource
 
 
 def _from_end(ledgers: Sequence[Ledger], count: int, source: EntrySource) -> Bound:
-    """Return the position of the entry `count`th from the end, or the first entry if there are fewer."""
+    """The position of the entry `count` places from the end, or the first entry if there are fewer."""
     for ledger in reversed(ledgers):
         held = _last_held(source, ledger.ledger_id, count)
         if len(held) >= count:
@@ -285,7 +285,7 @@ def _from_end(ledgers: Sequence[Ledger], count: int, source: EntrySource) -> Bou
 
 
 def _last_held(source: EntrySource, ledger_id: int, count: int) -> Sequence[int]:
-    """Return the ids of the last entries of a ledger, at most `count`, without reading all ids."""
+    """The ids of the last `count` entries of a ledger, without reading all ids."""
     last, wanted = source.last_entry(ledger_id), count
     while last is not None:
         first = max(0, last - wanted + 1)
@@ -297,7 +297,7 @@ def _last_held(source: EntrySource, ledger_id: int, count: int) -> Sequence[int]
 
 
 def _clip(ledger_id: int, first: Bound | None, last: Bound | None) -> tuple[int, int | None]:
-    """Return the first and last entry wanted of a ledger; (0, -1) for none at all."""
+    """The first and last wanted entry of a ledger; (0, -1) if there are none."""
     start, stop = 0, None
     if first is not None and first.ledger_id in (None, ledger_id):
         start = first.entry_id

@@ -36,7 +36,7 @@ from pulsar_meta.jobs.transactions.outcomes import OutcomeFacts
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """How closely to look: `deep` opens entries; payloads are text in `form`, or files in `directory`."""
+    """How to dump entries: `deep` opens them; payloads are text in `form`, or files in `directory`."""
 
     deep: bool = False
     form: PayloadForm | None = None
@@ -45,7 +45,7 @@ class DumpOptions:
 
 
 class LogFacts(TypedDict, total=False):
-    """The records of an entry of a log; `readings` has every possible reading if its owner is unknown."""
+    """The records of a log entry. `readings` has every possible reading if the ledger's owner is unknown."""
 
     log: LogDocument
     readings: list[LogDocument]
@@ -62,7 +62,7 @@ class EntryHead(SegmentNames, LogFacts):
 
 
 class EntryDocument(EntryHead, FrameFacts, OpenedFacts, OutcomeFacts):
-    """An entry, as `dump-entries` prints it; `size` leaves out BookKeeper's header and digest."""
+    """An entry in the form that `dump-entries` prints. `size` excludes BookKeeper's header and digest."""
 
     compacted_from: NotRequired[EntryPlace]
     where: NotRequired[WhereDocument]
@@ -77,7 +77,7 @@ def describe_entries(
 
 
 def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> EntryDocument:
-    """Return the document of one entry; report its faults."""
+    """Describe one entry, and report its faults."""
     faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)
     frame, compacted_from, reason = find_frame(entry.data, form)
     head: EntryHead = {
@@ -104,7 +104,7 @@ def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Rep
 def _report_frame(
     frame: Frame | None, reason: str | None, entry: DataEntry, form: EntryFormat, report: Report
 ) -> None:
-    """Report an entry that should hold a frame and does not (`reason`), or a frame with a bad checksum."""
+    """Report an entry that should be a frame but is not (`reason`), or a frame with a wrong checksum."""
     faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)
     if frame is not None:
         if frame.checksum == "bad":
@@ -129,9 +129,10 @@ def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> li
 
 
 def _records(entry: DataEntry, frame: Frame | None, form: EntryFormat, faults: _Faults) -> LogFacts:
-    """Return `log`, the records of an entry of a log, or `readings` of one whose ledger's owner is not known.
+    """The `log` records of an entry, or possible `readings` of an entry whose ledger has no known owner.
 
-    A frame and a batch of records begin alike, so only a frame with a right checksum is certain.
+    A frame and a batch of records begin with the same bytes, so only a frame with a correct checksum is
+    certain.
     """
     if form.log is not None:
         try:
@@ -178,7 +179,7 @@ def _opened(
 def _add_snapshots(
     documents: list[MessageDocument], opened: OpenedEntry, kind: SnapshotKind, faults: _Faults
 ) -> None:
-    """Add to each message its snapshot of a transaction buffer, as `snapshot`; null for none."""
+    """Add the decoded transaction buffer snapshot to each message as `snapshot`; null if there is none."""
     for document, message in zip(documents, opened.messages, strict=True):
         try:
             document["snapshot"] = decode_snapshot(kind, message.payload) if message.payload else None
@@ -189,9 +190,9 @@ def _add_snapshots(
 def matching_entries(
     entries: Iterable[Readable], chosen: EntryFilter, counts: FilterCounts, report: Report
 ) -> Iterator[tuple[DataEntry, EntryFormat, FilterVerdict]]:
-    """Yield the entries that match, and why. Count all entries but those that never hold messages.
+    """Yield the entries that match, with the verdicts. All entries that can contain messages are counted.
 
-    A damaged frame that does not match is reported, because `describe` never gets it.
+    A damaged frame that does not match is reported here, because `describe` does not see it.
     """
     for entry, form in entries:
         if form.content is not None:

@@ -46,7 +46,7 @@ class FilterVerdict:
     why: str | None = None
 
     def document(self) -> WhereDocument:
-        """Return it in the JSON form of `dump-entries --where`."""
+        """Convert to the JSON of `dump-entries --where`."""
         document: WhereDocument = {"matches": self.matches, "decided_at": self.decided_at}
         if self.messages is not None:
             document["messages"] = list(self.messages)
@@ -87,7 +87,7 @@ class FilterCounts:
             self.undecided_why[why] = self.undecided_why.get(why, 0) + count
 
     def summary(self) -> str:
-        """Return the line for the end."""
+        """Format the counts as one line."""
         text = (
             f"{self.entries} entries: {self.matched} match; {self.decided_at_entry} decided by their own"
             f" metadata, {self.decided_at_message} by opening them"
@@ -100,9 +100,9 @@ class FilterCounts:
 class EntryFilter:
     """A filter and how it is decided.
 
-    `entry` uses only the entry's metadata, as a broker's EntryFilter would, and counts batches that it
-    cannot decide in `why`. `message` opens every entry. `any` opens an entry only if
-    its metadata cannot decide. `hoisted` names properties that producers are known to share in a batch.
+    `entry` uses only the entry's metadata, as a broker's EntryFilter would, and counts undecided batches in
+    `why`. `message` opens every entry. `any` opens an entry only if its metadata can't decide. `hoisted` are
+    properties that producers share in a batch.
     """
 
     filter: Filter
@@ -111,7 +111,7 @@ class EntryFilter:
     max_size: int = DEFAULT_MAX_SIZE
 
     def decide(self, frame: Frame) -> FilterVerdict:
-        """Return the verdict on an entry; a payload that cannot be opened leaves it undecided.
+        """Decide whether an entry matches. If its payload can't be opened, the verdict is undecided.
 
         If a batch is damaged, a match among the messages before the damage decides.
         """
@@ -127,7 +127,7 @@ class EntryFilter:
         return self._opened(frame)
 
     def speaks(self, frame: Frame) -> bool:
-        """Return whether the entry's metadata has the filter's properties for all messages in it."""
+        """True if the entry's metadata has the filter's properties for all messages in it."""
         if not frame.metadata.HasField("num_messages_in_batch"):
             return True
         return self.filter.names() <= frozenset(self.hoisted)
@@ -138,7 +138,7 @@ class EntryFilter:
         except DecodeError:
             return FilterVerdict(False, None, why="cannot be opened")
         if opened.unopened is not None and not frame.metadata.HasField("num_messages_in_batch"):
-            # A chunk or an encrypted message: its properties are in the clear all the same.
+            # The properties of a chunk or an encrypted message are readable.
             return FilterVerdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
         if opened.unopened is not None:
             return FilterVerdict(False, None, why=f"are {opened.unopened}")
@@ -148,7 +148,7 @@ class EntryFilter:
             if not message.compacted_out and self.filter.holds(properties_of(message.metadata.properties))
         )
         if opened.fault is not None and not found:
-            # Those that cannot be read might have matched.
+            # Unreadable messages might have matched.
             return FilterVerdict(False, None, why="cannot be opened")
         batch = frame.metadata.HasField("num_messages_in_batch")
         return FilterVerdict(bool(found), "message", found if batch else None)

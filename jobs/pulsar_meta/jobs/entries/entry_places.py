@@ -24,35 +24,38 @@ def places(
 ) -> Iterator[Place]:
     """Yield each topic with limits: one entry per index, and all entries from `time` on.
 
-    Reports an index or time that no entry has (for a scalable topic, none of its segments). Raises
-    UsageError for ledgers named by number, because only a topic has an order.
+    If no entry has an index or time (for a scalable topic, in none of its segments), that is reported. Raises
+    UsageError for ledgers that were given by id, because only a topic has an order.
     """
     missed: dict[Question, NotFoundError] = {}
-    somewhere: set[Question] = set()
+    answered: set[Question] = set()
     for choice in choices:
-        if not choice.is_topic:
-            raise UsageError(f"{choice.name}: an index and a time are looked for in topics")
         seeker = Seeker(plan_of_ledgers(choice.name, choice.ledgers, FIRST_INDEX), source, SeekOptions())
-        named = choice.scalable_topic or choice.name
-        questions = [Question(named, INDEX, index) for index in indexes]
-        if time is not None:
-            questions.append(Question(named, TIME, time))
-        # The topic is counted once.
-        once = choice
-        for question in questions:
+        # Only the first place is a topic, so that the topic is counted once.
+        counted = choice
+        for question in _questions(choice, indexes, time):
             answer = seeker.ask(question)
-            if answer["status"] != FOUND:
-                what = f"{question.kind} {question.target}"
-                error = NotFoundError(f"no entry for {what}: {answer['status']}", source=choice.name)
-                if choice.scalable_topic is None or answer["status"] in (MISSING, UNKNOWN, UNREADABLE):
-                    report(error)
-                else:
-                    missed[question] = error
+            if answer["status"] == FOUND:
+                answered.add(question)
+                place = Bound(answer["entry_id"], answer["ledger_id"])
+                last = place if question.kind == INDEX else limits.last
+                yield counted, replace(limits, first=place, last=last)
+                counted = replace(choice, is_topic=False)
                 continue
-            somewhere.add(question)
-            found = Bound(answer["entry_id"], answer["ledger_id"])
-            yield once, replace(limits, first=found, last=found if question.kind == INDEX else limits.last)
-            once = replace(choice, is_topic=False)
+            why = f"no entry for {question.kind} {question.target}: {answer['status']}"
+            error = NotFoundError(why, source=choice.name)
+            if choice.scalable_topic is None or answer["status"] in (MISSING, UNKNOWN, UNREADABLE):
+                report(error)
+            else:
+                missed[question] = error
     for question, error in missed.items():
-        if question not in somewhere:
+        if question not in answered:
             report(error)
+
+
+def _questions(choice: Choice, indexes: Sequence[int], time: int | None) -> list[Question]:
+    if not choice.is_topic:
+        raise UsageError(f"{choice.name}: an index or a time needs a topic, not a ledger")
+    name = choice.scalable_topic or choice.name
+    questions = [Question(name, INDEX, index) for index in indexes]
+    return questions if time is None else [*questions, Question(name, TIME, time)]

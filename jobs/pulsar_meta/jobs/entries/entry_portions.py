@@ -1,6 +1,6 @@
-"""Cut places into portions that several processes can read, and combine the results in order.
+"""Cut places into portions for several processes, and combine the results in order.
 
-A portion is a few ranges of ledgers, or a piece of one range. Facts about whole ledgers are established
+A portion is a few ranges of ledgers, or a piece of one range. Facts about complete ledgers are determined
 here: whether a ledger has any entry, and how many are missing.
 """
 
@@ -19,22 +19,22 @@ from pulsar_meta.jobs.topics.placement import placement
 from pulsar_meta.jobs.topics.topic import Ledger, Report
 from pulsar_meta.stores.base import Store
 
-# A piece of a ledger has about so many entries.
+# The approximate number of entries in a piece of a ledger.
 ROWS_AT_ONCE: Final = 32768
-# A portion has at most so many ranges of small ledgers; the first portions have fewer, to begin at once.
+# The maximum number of ranges of small ledgers in a portion. The first portions have fewer, to start early.
 MOST_RANGES: Final = 64
-# A ledger has at most so many pieces, because wrong ids may be far apart; then pieces are longer.
+# The maximum number of pieces of a ledger, because corrupt ids can be far apart. Pieces are longer then.
 MOST_PIECES: Final = 256
 
-# Ranges to be read one after the other, each with its ledger as BookKeeper knows it.
+# Ranges to read in order, each with its ledger, which has BookKeeper's metadata.
 Portion = tuple[tuple[Range, Ledger], ...]
 
 
 @dataclass(slots=True)
 class ReadRange:
-    """The result of reading a range: entries that are here, entries of these that should be here, faults.
+    """The result of reading a range: the number of present entries, how many were expected, and faults.
 
-    `entry_ids` are those that were written, if they were asked for. `error` ended the reading.
+    `entry_ids` are the written entries, if requested. `error` ended the reading.
     """
 
     held: int = 0
@@ -45,20 +45,20 @@ class ReadRange:
 
 
 def presence_in(part: Range, ledger: Ledger, source: EntrySource, report: Report) -> Presence:
-    """Return the presence that counts the entries of one range in a process of its own."""
+    """Make the presence that counts the entries of one range in another process."""
     return Presence(part, ledger, source, report, Coverage(), placed=placement(ledger, source))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A range of the portion; its result belongs to this presence."""
+    """A range of the portion whose result belongs to this presence."""
 
     presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The ledger of this presence was read to its end."""
+    """The end of the ledger of this presence."""
 
     presence: Presence
 
@@ -67,7 +67,7 @@ _Event = PulsarMetaError | _Reading | _Read
 
 
 class Portions:
-    """The portions of places, to be iterated once; `account` takes their results in order."""
+    """The portions of places, which can be iterated once. `account` takes their results in order."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Portions:
         self._ranges: list[tuple[Range, Ledger]] = []
 
     def __iter__(self) -> Iterator[Portion]:
-        """Yield the portions; an error in planning comes after the portion before it."""
+        """Yield the portions. An error in planning is raised after the portions before it."""
         try:
             yield from self._cut()
         except Exception:
@@ -93,7 +93,7 @@ class Portions:
         yield self._portion()
 
     def account(self, found: Sequence[ReadRange]) -> None:
-        """Report and count the results of the oldest portion; raises the error that ended its reading."""
+        """Report and count the results of the oldest portion. Raises the error that ended its reading."""
         left = iter(found)
         for event in self._open.popleft():
             if isinstance(event, PulsarMetaError):
@@ -127,7 +127,7 @@ class Portions:
             self._events.append(_Read(presence))
 
     def _note(self, error: PulsarMetaError) -> None:
-        """Keep a fault until its portion is accounted for."""
+        """Keep a fault until the results of its portion arrive."""
         self._events.append(error)
 
     def _portion(self) -> Portion:
@@ -138,12 +138,15 @@ class Portions:
 
 
 def entries_of(portion: Portion) -> int:
-    """Return how many entries a portion has at most."""
+    """The maximum number of entries of a portion."""
     return sum((part.last or 0) - part.first + 1 for part, _ in portion)
 
 
 def pieces(part: Range, newest: int | None) -> Iterator[Range]:
-    """Yield a range up to the entry `newest` in pieces of about the same length; None for no entry."""
+    """Cut a range into pieces of about the same length.
+
+    `newest` is the ledger's last entry, None if it is empty.
+    """
     end = -1 if newest is None else newest if part.last is None else min(newest, part.last)
     span = end - part.first + 1
     count = min(MOST_PIECES, -(-span // ROWS_AT_ONCE))

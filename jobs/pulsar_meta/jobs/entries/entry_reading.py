@@ -1,4 +1,4 @@
-"""Read the entries of places, without BookKeeper's header; report those that cannot be read."""
+"""Read the entries of places, without BookKeeper's header, and report unreadable ones."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pulsar_meta.stores.base import Store
 
 @dataclass(frozen=True, slots=True)
 class DataEntry:
-    """The data of an entry, without BookKeeper's header and digest, and the verdict of the digest.
+    """The data of an entry, without BookKeeper's header and digest, and the verdict on the digest.
 
-    `segment` names the segment of a scalable topic that it is in, as documents do; else it is empty.
+    `segment` names the segment of a scalable topic that contains it; empty for other topics.
     """
 
     ledger_id: int
@@ -51,7 +51,7 @@ def read_entries(
     report: Report,
     coverage: Coverage | None = None,
 ) -> Iterator[Readable]:
-    """Yield the entries of places, in reading order; report missing and broken ones."""
+    """Yield the entries of places in reading order. Missing and corrupt ones are reported."""
     coverage = coverage or Coverage()
     for part, ledger in parts_of(places, source, store, report, coverage):
         yield from present_entries(part, ledger, source, report, coverage)
@@ -60,7 +60,7 @@ def read_entries(
 def parts_of(
     places: Iterable[Place], source: EntrySource, store: Store | None, report: Report, coverage: Coverage
 ) -> Iterator[tuple[Range, Ledger]]:
-    """Yield the ranges of places, each with its ledger as BookKeeper knows it, in reading order."""
+    """Yield the ranges of places in reading order, each with its ledger, which has BookKeeper's metadata."""
     for choice, limits in places:
         coverage.add(choice)
         parts = list(ranges(choice, limits, source))
@@ -69,7 +69,7 @@ def parts_of(
 
 
 def data_entry(raw: RawEntry, form: EntryFormat) -> DataEntry:
-    """Return the data of an entry as its source has it, and whether its digest is right."""
+    """Extract the data of an entry, and verify its digest."""
     if not raw.bookie:
         return DataEntry(raw.ledger_id, raw.entry_id, memoryview(raw.data), "absent")
     entry = decode_bookie_entry(raw.data, form.digest_type, password=form.password)
@@ -77,7 +77,7 @@ def data_entry(raw: RawEntry, form: EntryFormat) -> DataEntry:
 
 
 def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, report: Report) -> DataEntry:
-    """Return the copy of a corrupt entry that another disk has whole, and report it; else the entry."""
+    """Find an intact copy of a corrupt entry on another disk, and report that; otherwise return the entry."""
     for raw in source.copies(entry.ledger_id, entry.entry_id):
         copy = data_entry(raw, form)
         if copy.digest == "ok":
@@ -97,7 +97,7 @@ def _corrupt(entry: DataEntry) -> DecodeError:
 
 
 def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, EntryPlace | None, str | None]:
-    """Return the frame in an entry's data and its position before compaction, or the reason for no frame."""
+    """Find the frame in an entry's data, and its position before compaction; otherwise the reason."""
     if form.content is not None:
         return None, None, form.content
     try:
@@ -114,7 +114,7 @@ def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, Entry
 
 
 def guess_content(data: memoryview) -> str | None:
-    """Guess the content of data that is no frame and has no known owner; None if it looks like nothing."""
+    """Guess the content of data that is not a frame and has no known owner; None if nothing fits."""
     logs = " or ".join(LOGS[reading.kind] for reading in possible_readings(data))
     if logs:
         return f"whose ledger it is, is not known; by its content {logs}"
@@ -128,7 +128,7 @@ def guess_content(data: memoryview) -> str | None:
 def present_entries(
     part: Range, ledger: Ledger, source: EntrySource, report: Report, coverage: Coverage
 ) -> Iterator[Readable]:
-    """Yield the entries of a range that can be read; report which cannot, and how many no source has.
+    """Yield the readable entries of a range. Reports unreadable ones, and the number of missing ones.
 
     `ledger` is the range's ledger with BookKeeper's metadata.
     """
@@ -156,7 +156,7 @@ class Presence:
     expected: int = 0
 
     def begin(self) -> bool:
-        """Return whether there is an entry to read; if not, report that."""
+        """True if there is an entry to read; otherwise that is reported."""
         self.coverage.ledgers += 1
         ledger_id = self.ledger.ledger_id
         try:
@@ -171,7 +171,7 @@ class Presence:
         return True
 
     def entry(self, entry_id: int, outcome: Outcome) -> Readable | None:
-        """Count an entry and return it, with how to read it; report why it cannot be had."""
+        """Count an entry, and return it with its format. If it can't be read, that is reported."""
         if isinstance(outcome, NotFoundError):
             return None
         self.count(1, self.placed.count(entry_id, entry_id))
@@ -188,20 +188,20 @@ class Presence:
         return (replace(entry, segment=segment) if segment else entry), self.ledger.format
 
     def count(self, held: int, expected: int) -> None:
-        """Count entries that are here, and of them those that should be."""
+        """Count present entries, and how many of them were expected."""
         self.held += held
         self.expected += expected
         self.coverage.entries += held
 
     def end(self) -> None:
-        """Report how many entries no source has."""
+        """Report the number of missing entries."""
         part, ledger_id, newest, placed = self.part, self.ledger.ledger_id, self.newest, self.placed
         end = max(-1 if newest is None else newest, (self.ledger.entries or 0) - 1)
         last = end if part.last is None else min(end, part.last)
         missing = placed.count(part.first, last) - self.expected
         elsewhere = placed.elsewhere(part.first, last) - (self.held - self.expected)
         self.coverage.elsewhere += max(0, elsewhere)
-        # A file with some frames of a ledger need not have the others.
+        # A file of frames can contain only some of a ledger's frames.
         whole = not self._named or self.source.whole_ledgers or newest is None
         if missing > 0 and whole:
             what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"

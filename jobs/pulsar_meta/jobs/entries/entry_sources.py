@@ -1,4 +1,4 @@
-"""Entry sources by URL, those that are found through the metadata store too."""
+"""Open entry sources by URL, including those that need the metadata store."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def open_entry_sources(urls: Sequence[str], store: Store | None = None) -> Entry
 
 
 class EntriesOnDemand(ExitStack):
-    """Entry sources that are opened when they are first asked for, and closed at the end of a `with`."""
+    """Entry sources that are opened when they are first used, and closed at the end of a `with` block."""
 
     def __init__(self, urls: Sequence[str], store: Store | None = None) -> None:
-        """Take the arguments of `open_entry_sources`."""
+        """The arguments are those of `open_entry_sources`."""
         super().__init__()
         self._urls, self._store = urls, store
 
     @cached_property
     def source(self) -> EntrySource:
-        """The source; raises as `open_entry_sources` does."""
+        """The source. Raises like `open_entry_sources`."""
         return self.enter_context(open_entry_sources(self._urls, self._store))
 
 
@@ -53,20 +53,20 @@ def _open_live(store: Store | None, url: str) -> EntrySource:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """URLs from which another process opens entries and the store; `store` is None without one."""
+    """URLs that another process opens; `store` is None if there is no store."""
 
     store: str | None
     urls: tuple[str, ...]
 
     @contextmanager
     def opened(self) -> Iterator[Opened]:
-        """Open the entries. Raises UsageError for wrong URLs, and what opening raises."""
+        """Open the entries. Raises UsageError for wrong URLs, and the errors of opening."""
         with ExitStack() as stack:
             yield Opened(self, stack)
 
 
 class Opened:
-    """The entries, opened, and the store, which is opened only when something asks for it."""
+    """The open entries, and the store, which is opened when it is first used."""
 
     def __init__(self, sources: Sources, stack: ExitStack) -> None:
         self._sources, self._stack = sources, stack
@@ -86,10 +86,10 @@ def _entries(urls: Sequence[str], store: Store | None) -> EntrySource:
 
 
 def in_tiered_storage(source: EntrySource | None) -> list[EntrySource]:
-    """Return the parts of a source that are offloaded ledgers in tiered storage."""
+    """The parts of a source that are offloaded ledgers in tiered storage."""
     return [] if source is None else [one for one in source.parts if one.url.startswith(TIERED)]
 
 
 def on_bookies(source: EntrySource | None) -> list[EntrySource]:
-    """Return the parts of a source that are bookies or files."""
+    """The parts of a source that are bookies or files."""
     return [] if source is None else [one for one in source.parts if not one.url.startswith(TIERED)]

@@ -1,8 +1,8 @@
-"""A small language over properties: `region=eu and not (type^=test or retired)`.
+"""A small filter language for properties: `region=eu and not (type^=test or retired)`.
 
-    name=value    the property has this value        name^=start   its value begins so
-    name!=value   it is there with another value     name          it is there at all
-    not x, x and y, x or y, (x)                      'quoted' or "quoted" if words are not plain
+    name=value    the property has this value        name^=start   its value begins with this text
+    name!=value   it has another value               name          it exists
+    not x, x and y, x or y, (x)                      'quoted' or "quoted" for words with special characters
 
 `not` binds strongest, `or` weakest. A filter depends only on a mapping of names to values.
 """
@@ -28,14 +28,14 @@ _WORDS: Final = ("and", "or", "not")
 
 
 class Filter(Protocol):
-    """Something that holds for properties or does not."""
+    """A condition on properties."""
 
     def holds(self, properties: Properties) -> bool:
-        """Return whether it holds."""
+        """True if the condition holds."""
         ...
 
     def names(self) -> frozenset[str]:
-        """Return the names of the properties that it depends on."""
+        """The names of the properties that it depends on."""
         ...
 
 
@@ -56,7 +56,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`name=value`, `name!=value` or `name^=value`; none of them holds if the property is absent."""
+    """`name=value`, `name!=value` or `name^=value`. None of them holds if the property is absent."""
 
     name: str
     operator: str
@@ -109,7 +109,7 @@ class Joined:
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse a filter; the UsageError for a wrong one gives the position and the expected token."""
+    """Parse a filter. Raises UsageError with the position and the expected token."""
     parser = _Parser(text)
     found = parser.disjunction(0)
     parser.end()
@@ -124,7 +124,7 @@ class _Token:
 
 
 class _Parser:
-    """Recursive descent over tokens; `depth` keeps nested parentheses within Python's own limits."""
+    """Recursive descent over tokens. `depth` limits nested parentheses, because Python's stack is limited."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,6 +1,6 @@
-"""Write messages to a Parquet, NDJSON or CSV file that appears complete or not at all.
+"""Write messages to a Parquet, NDJSON or CSV file, which appears only when it is complete.
 
-In text, bytes are base64; in CSV properties are a JSON object.
+In the text formats, bytes are base64. In CSV, properties are a JSON object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Form = Literal["parquet", "ndjson", "csv"]
 FORMS: Final[tuple[Form, ...]] = ("parquet", "ndjson", "csv")
-# Rows and bytes of a group of a Parquet file.
+# The maximum number of rows and bytes of a row group.
 GROUP_ROWS: Final = 128 * 1024
 GROUP_BYTES: Final = 64 << 20
 PART: Final = ".part"
@@ -31,16 +31,16 @@ _FOLDERS: Final = 3
 
 
 def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tuple[str, int] | None:
-    """Write batches of one schema to a file that appears whole; return (SHA-256 in hex, size in bytes).
+    """Write batches of one schema to a file. Returns (SHA-256 in hex, size in bytes).
 
-    Returns None, and writes no file, if there is no row. Raises UnreachableError if it cannot be written.
+    Returns None, and writes no file, if there are no rows. Raises UnreachableError if writing fails.
     """
     left = iter(batches)
     first = next(left, None)
     if first is None:
         path.unlink(missing_ok=True)
         return None
-    # A name of its own: a worker whose command was killed may still write while the next run does.
+    # A unique name, because workers of a killed command may still write during the next run.
     unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}{PART}")
     try:
         if links := [place for place in (path, *path.parents[:_FOLDERS]) if place.is_symlink()]:
@@ -97,14 +97,14 @@ def _csv(out: IO[bytes], first: pa.RecordBatch, left: Iterator[pa.RecordBatch]) 
 
 
 def _document(row: Document) -> Document:
-    """Return a row as JSON has it: properties as an object."""
+    """Convert a row to JSON, with properties as an object."""
     if row.get("properties") is None:
         return row
     return {**row, "properties": dict(row["properties"])}
 
 
 def _as_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with bytes as base64 and properties as JSON."""
+    """Convert bytes to base64 and properties to JSON."""
     import pyarrow as pa
 
     arrays = [

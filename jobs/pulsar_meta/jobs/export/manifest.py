@@ -1,9 +1,9 @@
-"""The manifest of an export: `_manifest.jsonl` in its directory, a line for each piece that is done.
+"""The manifest of an export: `_manifest.jsonl` in its directory, with a line per exported piece.
 
-The first line has the `settings` of the export. Every other line is a piece: the ranges of entries that
-were read, the number of rows, the file with its size and SHA-256, and the faults. Of two
-lines that begin at the same entry, or have the same file, the later counts. A line is written after its
-file, so a killed export can resume. The name of the manifest makes readers of tables skip it.
+The first line has the `settings` of the export. Every other line is a piece: the ranges of entries that were
+read, the number of rows, the file with its size and SHA-256, and the faults. If two lines begin with the same
+entry, or have the same file, the later one counts. A line is written after its file, so a killed export can
+be resumed. Programs that read tables skip the manifest because of its name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ranges = tuple[tuple[int, int, int], ...]
 
 
 class DoneRange(TypedDict):
-    """Entries of a ledger, both ends included."""
+    """A range of entries of a ledger, including both ends."""
 
     ledger_id: int
     first: int
@@ -37,7 +37,7 @@ class DoneRange(TypedDict):
 
 
 class DoneDocument(TypedDict):
-    """A piece that was exported, as a line of the manifest."""
+    """An exported piece, as a line of the manifest."""
 
     topic: str
     scalable_topic: NotRequired[str]
@@ -53,9 +53,9 @@ class DoneDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A piece that was exported. `file` is its name below the directory, None if it has no rows.
+    """An exported piece. `file` is its name below the directory, None if it has no rows.
 
-    `counts` are those of `MessageCounts`; `whole`: another reading would bring nothing more.
+    `counts` are those of `MessageCounts`. `whole` is True if exporting it again would give the same result.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class Done:
     errors: tuple[str, ...] = ()
 
     def document(self) -> DoneDocument:
-        """Return the line of the manifest."""
+        """Convert the piece to a line of the manifest."""
         document: DoneDocument = {
             "topic": self.topic,
             "ranges": [{"ledger_id": one[0], "first": one[1], "last": one[2]} for one in self.ranges],
@@ -88,7 +88,7 @@ class Done:
 
     @classmethod
     def of(cls, line: Document) -> Done:
-        """Parse a line of the manifest; DecodeError if it is no piece."""
+        """Parse a line of the manifest. Raises DecodeError."""
         try:
             ranges = tuple(
                 (int(one["ledger_id"]), int(one["first"]), int(one["last"])) for one in line["ranges"]
@@ -105,10 +105,10 @@ class Done:
 
 
 class Manifest:
-    """The pieces that are done, and the file that more are written to."""
+    """The exported pieces, and the file that new ones are appended to."""
 
     def __init__(self, directory: Path, out: IO[bytes], pieces: Iterator[Done]) -> None:
-        """`out` is locked for this run, and at its end."""
+        """`out` is locked for this run, and positioned at its end."""
         self.directory, self._out = directory, out
         self._topics: dict[str, dict[tuple[int, int], Done]] = {}
         self._files: dict[str, tuple[int, int]] = {}
@@ -116,12 +116,12 @@ class Manifest:
             self._take(piece)
 
     def add(self, piece: Done) -> None:
-        """Write down that a piece is done, its file being there."""
+        """Record that a piece was exported. Its file must exist."""
         _write(self._out, piece.document())
         self._take(piece)
 
     def is_there(self, piece: Done) -> bool:
-        """Return whether the file of a piece is there, in its size."""
+        """True if the file of a piece exists and has the right size."""
         if piece.file is None:
             return True
         try:
@@ -130,12 +130,12 @@ class Manifest:
             return False
 
     def of_topic(self, topic: str) -> list[Done]:
-        """Return the pieces of a topic in the order of their first entries."""
+        """The pieces of a topic in the order of their first entries."""
         return sorted(self._topics.get(topic, {}).values(), key=lambda piece: piece.ranges[:1])
 
     @property
     def count(self) -> int:
-        """How many pieces there are."""
+        """The number of pieces."""
         return sum(map(len, self._topics.values()))
 
     def _take(self, piece: Done) -> None:
@@ -150,8 +150,8 @@ class Manifest:
 def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
     """Open the manifest of an export, or create it, and lock it.
 
-    UsageError for a directory with something else in it, or an export that was made otherwise; ConflictError
-    if another export writes to it; DecodeError if it is broken.
+    Raises UsageError if the directory contains other files, or an export with other settings; ConflictError
+    if another export writes to it; DecodeError if it is corrupt.
     """
     path = directory / NAME
     try:
@@ -170,7 +170,7 @@ def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
 
 
 def _read(out: IO[bytes], path: Path, settings: Document) -> Iterator[Done]:
-    """Yield the pieces. Removes an incomplete last line, and writes the first line of an empty file."""
+    """Yield the pieces. Removes a partial last line, and writes the first line of an empty file."""
     out.seek(0)
     data = out.read()
     whole = data.rfind(b"\n") + 1

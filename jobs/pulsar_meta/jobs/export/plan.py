@@ -1,4 +1,10 @@
-"""What an export has to read: topics cut into pieces of whole files, without those that are done."""
+"""Plan an export: cut topics into pieces, one per file, without those that are already exported.
+
+Hive, Spark and DuckDB read the names of directories as columns.
+
+Sources: Apache Hive (`name=value` directories, values percent-encoded); apache/pulsar PulsarApi.proto
+(MessageIdData.partition).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
+from urllib.parse import quote
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits, Range
 from pulsar_meta.jobs.export.files import Form
-from pulsar_meta.jobs.export.layout import directory_of
 from pulsar_meta.jobs.export.manifest import Done, Manifest, Ranges
 from pulsar_meta.jobs.messages.stream import parts_of, transactions_of
 from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Kind, Question, SeekOptions
@@ -23,6 +29,28 @@ from pulsar_meta.jobs.transactions.buffer_snapshots import compacted_ledgers
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 from pulsar_meta.stores.base import Store
 
+# The topic is not partitioned, as in message ids. (Arrow can't infer the type of a column without values.)
+NO_PARTITION: Final = "-1"
+
+
+def directory_of(topic: str) -> str:
+    """The directory of a topic's files, relative to the export (namespace, name, partition).
+
+    The partition is the number of the partition, the range and number of a segment, or -1.
+    """
+    name = TopicName.parse(topic)
+    local, partition = name.local, NO_PARTITION
+    if name.domain == "segment":
+        local, _, partition = name.local.rpartition("/")
+    elif name.partitioned is not None:
+        local, partition = name.partitioned.local, str(name.partition)
+    return f"namespace={_quoted(name.namespace_name)}/name={_quoted(local)}/partition={partition}"
+
+
+def _quoted(value: str) -> str:
+    return quote(value, safe="")
+
+
 # A file has at most so many entries, and so many bytes if the ledger's size is known; a ledger with
 # # more is cut.
 ENTRIES_A_FILE: Final = 250_000
@@ -31,9 +59,11 @@ BYTES_A_FILE: Final = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The messages of topics to export. Times are in milliseconds, from the first entry at or after `since`
-    to the last one before `until`. `compacted`: the latest of each key; `readable`: those that consumers
-    can see.
+    """The messages to export. Times are in milliseconds.
+
+    They begin with the first entry at or after `since`, and end with the last one before `until`. With
+    `compacted`, only the latest message of each key is exported, and with `readable`, only messages that
+    consumers can see.
     """
 
     from_index: int | None = None
@@ -45,7 +75,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of a topic that becomes one `file`, named relative to the export. It can be pickled."""
+    """The part of a topic that becomes one `file`, whose name is relative to the export.
+
+    It can be pickled.
+    """
 
     topic: str
     parts: tuple[Range, ...]
@@ -55,12 +88,12 @@ class Piece:
 
     @property
     def ranges(self) -> Ranges:
-        """Its ranges as the manifest has them."""
+        """The ranges as in the manifest."""
         return tuple((part.ledger.ledger_id, part.first, part.last or 0) for part in self.parts)
 
     @property
     def cost(self) -> int:
-        """How many entries it has at most; entries so large that fewer make a file count for more."""
+        """The maximum number of entries; more if entries are so large that fewer fill a file."""
         return sum(
             ((part.last or 0) - part.first + 1) * ENTRIES_A_FILE // _entries_a_file(part.ledger)
             for part in self.parts
@@ -76,9 +109,9 @@ def plan_topic(
     manifest: Manifest,
     report: Report,
 ) -> Iterator[Piece]:
-    """Yield the pieces of a topic that are new, or that were not whole before, in reading order.
+    """Yield the pieces of a topic that are new or incomplete, in reading order.
 
-    Faults in planning are reported. Raises UnreachableError from store or source.
+    Faults are reported. Raises UnreachableError.
     """
     limits = limits_of(choice, wanted, source, report)
     if limits is None:
@@ -101,7 +134,7 @@ def plan_topic(
 
 
 def limits_of(choice: Choice, wanted: Wanted, source: EntrySource, report: Report) -> Limits | None:
-    """Return the limits of the wanted entries; None if there are none, or if that is unknown (reported)."""
+    """Convert the wanted messages to limits; None if there are none, or if a time is not found (reported)."""
     seeker = Seeker(plan_of_ledgers(choice.name, choice.ledgers, FIRST_INDEX), source, SeekOptions())
     first, last = None, None
     sides: tuple[tuple[Kind, int | None], ...] = ((INDEX, wanted.from_index), (TIME, wanted.since))
@@ -130,12 +163,15 @@ def limits_of(choice: Choice, wanted: Wanted, source: EntrySource, report: Repor
 
 
 def _ahead_of(ledger_id: int, entry_id: int) -> Bound:
-    """Return the position before an entry; before the first of a ledger the end of all ledgers before it."""
+    """The position before an entry.
+
+    Before the first entry of a ledger, it is the end of all earlier ledgers.
+    """
     return Bound(entry_id - 1, ledger_id) if entry_id else Bound(MAX_ID, ledger_id - 1)
 
 
 def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
-    """Return the parts up to the first open transaction; the outcome of later entries is not decided yet."""
+    """Cut the parts at the first open transaction, because the outcomes of later entries are undecided."""
     if known is None or known.first_open is None:
         return parts
     stop, kept = known.first_open, []
@@ -149,7 +185,7 @@ def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
 
 
 def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done]) -> Iterator[Range]:
-    """Yield the ranges that remain, which are incomplete pieces as they were cut before, and new entries."""
+    """Yield the remaining ranges: incomplete pieces, cut as before, and new entries."""
     whole = {piece.ranges for piece in done}
     every = sorted({one for piece in known for one in piece.ranges})
     read = {ledger_id: list(some) for ledger_id, some in groupby(every, key=lambda one: one[0])}
@@ -184,7 +220,7 @@ def _latest(
     manifest: Manifest,
     report: Report,
 ) -> Piece | None:
-    """Return the whole topic as one piece; None if it was already exported up to its current end."""
+    """The whole topic as one piece; None if it was already exported up to its current end."""
     older = [
         Range(ledger, 0, (source.last_entry(ledger.ledger_id) or 0), choice.segment)
         for ledger in with_bookkeeper(

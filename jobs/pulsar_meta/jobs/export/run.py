@@ -1,4 +1,10 @@
-"""Pieces exported, one after the other: each becomes a file, and then a line of the manifest."""
+"""Export the pieces of a plan. Each becomes a file, and then a line of the manifest.
+
+With compaction, only the latest message of each key is exported. A message without payload deletes its key,
+and messages without a key are dropped (PIP-318, Pulsar 3.2 and later).
+
+Source: apache/pulsar AbstractTwoPhaseCompactor.java (phaseOne), PIP-14.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +12,51 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.export.files import Form, write_file
-from pulsar_meta.jobs.export.latest import latest_positions
 from pulsar_meta.jobs.export.manifest import Done, Manifest
 from pulsar_meta.jobs.export.plan import Piece
 from pulsar_meta.jobs.messages.counts import MessageCounts
-from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.messages.reading import MessageOptions, MessageReader
 from pulsar_meta.jobs.messages.stream import reader_of
 from pulsar_meta.jobs.pool import SharedWork
 from pulsar_meta.stores.base import Store
 
-# Exports pieces in this process, in several, or with Spark, and yields the results in order.
+_COLUMNS: Final = ("ledger_id", "entry_id", "batch_index", "key", "payload", "error")
+
+
+def latest_positions(reader: MessageReader, parts: Iterable[Range]) -> frozenset[tuple[int, int, int]]:
+    """Find the positions (ledger, entry, batch index or -1) of the latest message of each key.
+
+    `parts` are in reading order. An unreadable message has no key, and deletes none.
+    """
+    options = replace(reader.options, columns=_COLUMNS, where=None, from_index=None)
+    first = replace(reader, options=options, counts=MessageCounts())
+    latest: dict[str, tuple[int, int, int]] = {}
+    for part in parts:
+        for batch in first.read(part):
+            columns = (batch.column(name).to_pylist() for name in _COLUMNS)
+            for ledger_id, entry_id, batch_index, key, payload, error in zip(*columns, strict=True):
+                if key is None:
+                    continue
+                if payload or error is not None:
+                    latest[key] = (ledger_id, entry_id, -1 if batch_index is None else batch_index)
+                else:
+                    latest.pop(key, None)
+    return frozenset(latest.values())
+
+
+# Exports pieces and yields the results in order.
 Exporter = Callable[[Sequence[Piece]], Iterator["Exported"]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportJob:
-    """The directory and form of the files, and the messages to export. It can be pickled."""
+    """The directory and format of the files, and the messages to export. It can be pickled."""
 
     directory: str
     form: Form
@@ -35,7 +66,7 @@ class ExportJob:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A piece that was exported, and the counts of its messages."""
+    """An exported piece, and the counts of its messages."""
 
     done: Done
     counts: MessageCounts
@@ -64,7 +95,7 @@ def export_piece(job: ExportJob, store: Store | None, source: EntrySource, piece
 
 
 def export_here(job: ExportJob, store: Store, source: EntrySource) -> Exporter:
-    """Return the exporter that reads `source` in this process."""
+    """Make the exporter that reads `source` in this process."""
 
     def export(pieces: Sequence[Piece]) -> Iterator[Exported]:
         return (export_piece(job, store, source, piece) for piece in pieces)
@@ -75,7 +106,7 @@ def export_here(job: ExportJob, store: Store, source: EntrySource) -> Exporter:
 def export_by_processes(
     job: ExportJob, sources: Sources, store: Store, source: EntrySource, jobs: int
 ) -> Exporter:
-    """Return the exporter that has several processes read `sources`, which are open here as `source`."""
+    """Make the exporter that reads `sources` in several processes. `source` is the same, opened here."""
 
     def here(piece: Piece) -> Exported:
         return export_piece(job, store, source, piece)
@@ -101,7 +132,7 @@ def run_export(pieces: Sequence[Piece], export: Exporter, manifest: Manifest) ->
 
 
 def counts_of(pieces: Iterable[Done]) -> MessageCounts:
-    """Return the counts of exported pieces, from the manifest."""
+    """Read the counts of exported pieces from the manifest."""
     counts = MessageCounts()
     for piece in pieces:
         counts.merge(MessageCounts(**piece.counts, first_errors=list(piece.errors)))

@@ -1,1 +1,1 @@
-"""Messages as rows: entries opened, chunks joined, values by the topic's own schemas, as Arrow batches."""
+"""Messages as rows of Arrow batches, with chunks joined and values decoded by the topic's schemas."""

@@ -1,8 +1,8 @@
-"""Messages in chunks: joined from their entries, also from those outside the range that is read.
+"""Join chunked messages from their entries, including entries outside the range that is read.
 
-A chunk is an entry; chunks of several producers are interleaved. A message has the position
-of its last chunk. The reader of a range looks before it for first chunks, and after it for the last chunks
-of messages that are still incomplete.
+Each chunk is an entry, and chunks of several producers are interleaved. A message has the position of its
+last chunk. The reader of a range searches before it for first chunks, and after it for the last chunks of
+incomplete messages.
 
 Source: apache/pulsar ConsumerImpl.java (processMessageChunk), PIP-37.
 """
@@ -26,7 +26,10 @@ _COLUMNS: Final = ("broken", "chunk_id", "producer_name", "sequence_id")
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A message whose last chunk is at `place`, its frame `frame`; `error` says why it is not whole."""
+    """A message whose last chunk is at `place`, with its `frame`.
+
+    `error` is the reason why it is incomplete.
+    """
 
     place: Position
     frame: Frame
@@ -36,7 +39,7 @@ class Joined:
 
 @dataclass(slots=True)
 class _Open:
-    """The chunks of a message so far, by their numbers, and the last of them that was seen."""
+    """The chunks of a message so far, by number, and the position of the last one."""
 
     place: Position
     frame: Frame
@@ -44,18 +47,21 @@ class _Open:
 
 
 class Chunks:
-    """The messages in chunks of one range of a topic."""
+    """The chunked messages of one range of a topic."""
 
     def __init__(self, source: EntrySource, part: Range, ledgers: Callable[[], Sequence[Ledger]]) -> None:
-        """`ledgers` returns the topic's in reading order; it is called if a chunk is outside the range."""
+        """`ledgers` lists the topic's ledgers in reading order.
+
+        It is called if a chunk is outside the range.
+        """
         self._source, self._part, self._ledgers = source, part, ledgers
         self._open: dict[str, _Open] = {}
-        # Chunks before the range: what was seen of them so far, and the rest.
+        # Chunks before the range: those that were read so far, and an iterator over the others.
         self._before: dict[str, dict[int, bytes]] = {}
         self._backwards: Iterator[tuple[Position, Frame]] | None = None
 
     def take(self, place: Position, frame: Frame) -> Joined | None:
-        """Add a chunk; return the message if this was its last chunk."""
+        """Add a chunk. Returns the message if this was its last chunk."""
         metadata = frame.metadata
         if metadata.chunk_id == 0 or metadata.uuid not in self._open:
             self._open[metadata.uuid] = _Open(place, frame)
@@ -70,7 +76,7 @@ class Chunks:
         return _join(known)
 
     def unfinished(self) -> Iterator[Joined]:
-        """Yield the messages without a further chunk, unless they end after the range."""
+        """Yield the incomplete messages at the end of the range, except those that end after it."""
         left = dict(self._open)
         if not left:
             return
@@ -80,7 +86,7 @@ class Chunks:
             yield Joined(known.place, known.frame, error=f"{_said(known)}: the last one is not here")
 
     def _look_back(self, uuid: str) -> dict[int, bytes]:
-        """Return the chunks of a message that lie before the range."""
+        """Find the chunks of a message that are before the range."""
         if self._backwards is None:
             self._backwards = self._chunks_before()
         found = self._before.setdefault(uuid, {})
@@ -108,7 +114,7 @@ class Chunks:
                 yield Position(ledger.ledger_id, entry_id), frame
 
     def _heads(self, ledger: Ledger, first: int, last: int | None) -> list[tuple[int, int | None, str, int]]:
-        """Return (entry, chunk, producer, sequence id) of a ledger's entries, in order."""
+        """List (entry, chunk, producer, sequence id) of a ledger's entries, in order."""
         from pulsar_meta.jobs.entry_reader import read_columns
 
         rows: list[tuple[int, int | None, str, int]] = []
@@ -124,9 +130,9 @@ class Chunks:
         return None
 
     def _ending_later(self, left: dict[str, _Open]) -> Iterator[str]:
-        """Yield the messages of which another chunk comes behind the range.
+        """Yield the messages with another chunk after the range.
 
-        A producer that began another message sends no more chunks of this one, so the search ends there.
+        The search for a message ends when its producer begins another one.
         """
         waiting = {
             (one.frame.metadata.producer_name, one.frame.metadata.sequence_id): uuid

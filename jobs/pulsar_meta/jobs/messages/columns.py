@@ -1,7 +1,7 @@
-"""The columns of messages, and the Arrow batches that they are gathered into.
+"""The columns of messages, and the Arrow batches in which they are collected.
 
-Values that all messages of an entry share are read once per entry and repeated by Arrow. Only the columns
-that were asked for are computed.
+Values that all messages of an entry share are read once per entry and repeated by Arrow. Only requested
+columns are computed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetada
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows, and bytes of payload, that a batch has at most before it is handed on.
+# A batch is passed on when it has this many rows, or bytes of payload.
 ROWS_AT_ONCE: Final = 8192
 BYTES_AT_ONCE: Final = 32 << 20
 
@@ -40,7 +40,7 @@ PAYLOAD, VALUE, ERROR = "payload", "value", "error"
 
 
 def key_bytes(metadata: Metadata) -> bytes | None:
-    """Return the bytes of a message's key, None without one."""
+    """The bytes of a message's key; None if it has no key."""
     if not _has_key(metadata):
         return None
     text = metadata.partition_key
@@ -54,7 +54,7 @@ def key_bytes(metadata: Metadata) -> bytes | None:
 
 
 def transaction_of(metadata: MessageMetadata) -> TxnId | None:
-    """Return the transaction in which an entry was published, None for none."""
+    """The transaction in which an entry was published; None if there is none."""
     if not (metadata.HasField("txnid_most_bits") and metadata.HasField("txnid_least_bits")):
         return None
     return TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
@@ -65,7 +65,7 @@ def _has_key(metadata: Metadata) -> bool:
 
 
 def key_of(metadata: Metadata) -> str | None:
-    """Return a message's key as clients return it, None without one."""
+    """A message's key in the form that clients return; None if it has no key."""
     return readable(metadata.partition_key) if _has_key(metadata) else None
 
 
@@ -74,13 +74,13 @@ def _ordering_key(metadata: Metadata, frame: Frame) -> bytes | None:
 
 
 def _event_time(metadata: Metadata, frame: Frame) -> int | None:
-    """Return the event time of a message; clients write 0 for none."""
+    """The event time of a message. Clients write 0 if there is none."""
     time = metadata.event_time if metadata.HasField("event_time") else frame.metadata.event_time
     return wrapped(time) or None
 
 
 def _sequence_id(metadata: Metadata, frame: Frame) -> int:
-    """Return a message's own sequence id, else that of its batch (as MessageImpl.java)."""
+    """A message's sequence id, or else that of its batch (as in MessageImpl.java)."""
     if metadata.HasField("sequence_id"):
         return wrapped(metadata.sequence_id)
     return wrapped(frame.metadata.sequence_id)
@@ -105,7 +105,7 @@ _OF_MESSAGE: Final[Mapping[str, Callable[[Metadata, Frame], Any]]] = {
 
 
 def wrapped(number: int) -> int:
-    """Return an unsigned 64-bit number as Java's long has it."""
+    """Convert an unsigned 64-bit number to Java's signed long."""
     return number - 2**64 if number >= 2**63 else number
 
 
@@ -121,7 +121,7 @@ class Rows:
     """Messages collected into a batch; `names` are the values of constant columns (topic, scalable_topic)."""
 
     def __init__(self, columns: Sequence[str], names: Mapping[str, str | None]) -> None:
-        """`columns`: those that the batches have, in order."""
+        """`columns` are the columns of the batches, in order."""
         self.columns, self._names = tuple(columns), names
         self._entry = [(name, _OF_ENTRY[name]) for name in columns if name in _OF_ENTRY]
         self._message = [(name, _OF_MESSAGE[name]) for name in columns if name in _OF_MESSAGE]
@@ -131,11 +131,11 @@ class Rows:
 
     @property
     def full(self) -> bool:
-        """Whether the batch should be handed on."""
+        """True if the batch should be passed on."""
         return self.count >= ROWS_AT_ONCE or self._bytes >= BYTES_AT_ONCE
 
     def entry(self, place: Position, frame: Frame | None) -> None:
-        """Begin an entry; `frame` is None if it cannot be read."""
+        """Begin an entry; `frame` is None if it can't be read."""
         self._frame = frame
         self._places.append(place)
         self._counts.append(0)
@@ -152,7 +152,7 @@ class Rows:
         value: str | None = None,
         error: str | None = None,
     ) -> None:
-        """Add a message of the entry that was begun last; `metadata` is None if it cannot be read."""
+        """Add a message of the last entry; `metadata` is None if it can't be read."""
         frame = self._frame
         for name, of in self._message:
             self._values[name].append(None if metadata is None or frame is None else of(metadata, frame))
@@ -168,7 +168,7 @@ class Rows:
         self.count += 1
 
     def take(self) -> pa.RecordBatch:
-        """Return the collected messages, and begin an empty batch."""
+        """Return the collected messages as a batch, and begin an empty one."""
         import numpy as np
         import pyarrow as pa
 

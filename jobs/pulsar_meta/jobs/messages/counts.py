@@ -1,4 +1,4 @@
-"""Counts of the messages that were read: rows, rows with an error, and messages that are no row."""
+"""Count the messages that were read or left out."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Final
 from pulsar_meta.jobs.entries.entry_choice import ELSEWHERE, MARKERS_ELSEWHERE
 
 NO_KEY: Final = "no key"
-# The texts of so many errors are kept.
+# The number of error texts to keep.
 KEPT: Final = 20
 
 
 @dataclass(slots=True)
 class MessageCounts:
-    """Counts of one reading; `first_errors` has the first errors of rows, each with its place.
+    """Counts of one run. `first_errors` has the first errors of rows, each with its position.
 
-    `entries` were held, `missing` of those that should be are nowhere, `elsewhere` on disks that were not
-    given. `rows` came out, `errors` of them with an error, encrypted ones apart. Left out were `markers`,
-    `hidden` entries (not readable: aborted, or behind an open transaction), `filtered` messages.
-    `undecided`: entries left out because the outcome of their transaction is unknown; `unfiltered`: encrypted
-    entries left out since a filter cannot look into them.
+    `entries` were read, `missing` entries are on no disk, and `elsewhere` are on disks that were not given.
+    `rows` were produced, `errors` of them with an error, and `encrypted` ones without a key. `markers`,
+    `hidden` entries (aborted, or after the start of an open transaction) and `filtered` messages were left
+    out, and also `undecided` entries (the outcome of their transaction is unknown) and `unfiltered` ones
+    (encrypted, so the filter can't be applied).
     """
 
     entries: int = 0
@@ -49,19 +49,19 @@ class MessageCounts:
         self.first_errors += other.first_errors[: KEPT - len(self.first_errors)]
 
     def document(self) -> dict[str, Any]:
-        """Return the counts that are not zero, `rows` and `entries` always."""
+        """The counts that are not zero, and always `rows` and `entries`."""
         counts = {name: getattr(self, name) for name in COUNTED}
         return {name: count for name, count in counts.items() if count or name in ("entries", "rows")}
 
     @property
     def whole(self) -> bool:
-        """Whether everything was read, so that another reading would return the same."""
+        """True if everything was read, so that another run would give the same result."""
         return not (self.errors or self.missing or self.elsewhere or self.undecided or self.unfiltered)
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The messages that were not read, each kind with the reason."""
-        found = {
+        """The messages that were not read, by kind, with the reasons."""
+        reasons = {
             f"{self.elsewhere} entries": ELSEWHERE if self.elsewhere else "",
             f"the payloads of {self.encrypted} encrypted entries": NO_KEY if self.encrypted else "",
             f"whether {self.undecided} entries are readable": MARKERS_ELSEWHERE if self.undecided else "",
@@ -69,7 +69,7 @@ class MessageCounts:
             if self.unfiltered
             else "",
         }
-        return {what: why for what, why in found.items() if why}
+        return {messages: reason for messages, reason in reasons.items() if reason}
 
 
-COUNTED: Final = tuple(one.name for one in fields(MessageCounts) if one.name != "first_errors")
+COUNTED: Final = tuple(item.name for item in fields(MessageCounts) if item.name != "first_errors")

@@ -1,7 +1,7 @@
-"""The messages of a range of entries as Arrow batches.
+"""Read the messages of a range of entries as Arrow batches.
 
-The decisions are in the order of Pulsar's consumer: skip markers, do not open encrypted entries, join
-chunks, decompress and split all other entries. An entry that cannot be read is a row with `error`.
+The steps are those of Pulsar's consumer: skip markers, keep encrypted entries closed, join chunks, decompress
+and split all other entries. An unreadable entry gives a row with `error`.
 
 Sources: apache/pulsar ConsumerImpl.java (messageReceived, processMessageChunk), MessageImpl.java.
 """
@@ -48,11 +48,11 @@ ENCRYPTED = "encrypted"
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """Which messages, and which columns of them. All values are plain, so that they travel to workers.
+    """The messages to read, and their columns. It can be pickled.
 
-    `where` filters by properties, `keys` by the keys of messages (None: all messages).
-    `from_index`: messages with a lower index are left out. `latest`: of these positions (ledger, entry, batch
-    index or -1) alone. `max_size`: of a decompressed payload, in bytes.
+    `where` filters by properties, `keys` by the keys of messages (None: all messages). Messages with an index
+    below `from_index` are left out. `latest` are the only positions (ledger, entry, batch index or -1) to
+    read, if given. `max_size` limits the decompressed size of a payload, in bytes.
     """
 
     columns: tuple[str, ...] = MESSAGE_COLUMNS
@@ -67,9 +67,9 @@ class MessageOptions:
 class MessageReader:
     """Reads the messages of one topic, range by range, and counts its entries in `counts`.
 
-    `topic` is its name, which a shadow has though its ledgers are another's; None for ledgers by number.
-    `ledgers` returns all ledgers of the topic in reading order; it is called if chunks of a message are
-    outside a range. With `transactions`, only messages that consumers can see are rows.
+    `topic` is its name, also for a shadow topic; None for ledgers that were given by id. `ledgers` lists all
+    ledgers of the topic in reading order; it is called if chunks of a message are outside a range. With
+    `transactions`, only messages that consumers can see are read.
     """
 
     topic: str | None
@@ -81,9 +81,9 @@ class MessageReader:
     counts: MessageCounts = field(default_factory=MessageCounts)
 
     def read(self, part: Range) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range in reading order; its ledger has BookKeeper's metadata.
+        """Yield the messages of a range in reading order. Its ledger has BookKeeper's metadata.
 
-        A message in chunks has the position of its last chunk. Raises UnreachableError.
+        A chunked message has the position of its last chunk. Raises UnreachableError.
         """
         yield from _RangeReader(self, part).batches()
 
@@ -112,7 +112,7 @@ class _RangeReader:
             yield self._rows.take()
 
     def _entries(self) -> Iterator[tuple[int, DataEntry | DecodeError]]:
-        """Yield the entries that are held, each with its data or why it cannot be had; count the others."""
+        """Yield the present entries, each with its data or an error, and count the others."""
         part, source, counts = self._part, self._reader.source, self._counts
         ledger_id, placed, here, held = part.ledger.ledger_id, placement(part.ledger, source), 0, 0
         for entry_id, outcome in read_each(source, ledger_id, part.first, part.last):
@@ -145,7 +145,7 @@ class _RangeReader:
             origin = decode_raw_message(found.data).message_id
             self._place = Position(origin.ledgerId, origin.entryId)
             if any(one.ledger_id == origin.ledgerId for one in self._reader.ledgers()):
-                # Compaction kept a copy of an entry that the topic still has.
+                # Compaction copied an entry that the topic still has.
                 return
         if found.digest == "bad":
             self._fault = "its digest does not fit"
@@ -179,7 +179,7 @@ class _RangeReader:
             self._batch(frame)
 
     def _encrypted(self, frame: Frame) -> None:
-        """A row for the entry: of a batch even its properties are encrypted."""
+        """Add a row for an encrypted entry. In a batch, even the properties are encrypted."""
         batch = frame.metadata.HasField("num_messages_in_batch")
         if batch and self._options.where is not None:
             self._counts.unfiltered += 1
@@ -223,7 +223,7 @@ class _RangeReader:
         self._failed(joined.error, joined.frame)
 
     def _message(self, frame: Frame, message: Message, fault: str | None, payload: memoryview | None) -> None:
-        """Add a message; `fault` describes the fault of its entry."""
+        """Add a message. `fault` describes the fault of its entry."""
         value = None
         if VALUE in self._options.columns and payload is not None:
             value, why = self._value(frame, message)
@@ -276,7 +276,7 @@ class _RangeReader:
         return options.where is None or options.where.holds(properties_of(metadata.properties))
 
     def _broken(self, frame: Frame | None, error: str) -> None:
-        """A row for an entry of which no message can be read."""
+        """Add a row for an entry without a readable message."""
         self._rows.entry(self._place, frame)
         self._failed(self._fault or error, frame)
 

@@ -1,4 +1,4 @@
-"""The schemas of topics: read from the store and from the ledgers that its records name, by version.
+"""Read the schemas of topics, by version, from their records and ledgers.
 
 Sources: apache/pulsar BookkeeperSchemaStorage.java (getSchemaEntry, findSchemaEntryByVersion),
 TopicName.getSchemaName, PersistentTopic.getSchemaId (a shadow uses its source's).
@@ -26,18 +26,18 @@ from pulsar_meta.stores.base import Store
 
 
 class TopicSchemas:
-    """The schemas of one topic, each read and made ready once."""
+    """The schemas of one topic, each read and parsed once."""
 
     def __init__(self, store: Store, source: EntrySource, topic: str) -> None:
-        """Nothing is read before a value is asked for."""
+        """Prepare to read. Nothing is read before the first value is decoded."""
         self._store, self._source, self._topic = store, source, TopicName.parse(topic)
         self._places: dict[int, IndexEntry] | None = None
         self._decoders: dict[int, ValueDecoder | str] = {}
 
     def value(self, version: int, payload: bytes | None, key: bytes | None) -> tuple[str | None, str | None]:
-        """Return (JSON text, reason for none) of a message of this version; both None for a null value.
+        """Decode the value of a message with a schema version: (JSON text, error). Null gives two Nones.
 
-        `payload` is None for a null value. UnreachableError from store or source.
+        `payload` is None for a null value. Raises UnreachableError.
         """
         decoder = self._decoders.get(version)
         if decoder is None:
@@ -50,7 +50,10 @@ class TopicSchemas:
             return None, f"value: {error}"
 
     def read(self, version: int) -> Schema:
-        """Return a version of the schema; NotFoundError if no record has it, DecodeError if it is broken."""
+        """Read a version of the schema.
+
+        Raises NotFoundError if no record has it, DecodeError if it is corrupt.
+        """
         if self._places is None:
             self._places = self._located()
         place = self._places.get(version) or self._earlier(version)
@@ -65,7 +68,7 @@ class TopicSchemas:
             return f"value: schema version {version}: {error}"
 
     def _located(self) -> dict[int, IndexEntry]:
-        """Return the position of each version, from the topic's record, or for a shadow from its source's."""
+        """Map each version to its position, from the record of the topic, or of a shadow's source."""
         try:
             record = self._store.read(self._topic.schema_path)
         except NotFoundError:
@@ -75,7 +78,7 @@ class TopicSchemas:
         return {entry.version: entry for entry in (*locator.index, locator.info)}
 
     def _shadowed(self) -> TopicName:
-        """Return the source of which the topic is a shadow; NotFoundError."""
+        """The source of which the topic is a shadow. Raises NotFoundError."""
         try:
             own = topic_of(self._store.read(self._topic.path))
             source = ShadowSources(self._store).of(self._topic, own.properties)
@@ -86,7 +89,7 @@ class TopicSchemas:
         return TopicName.parse(source)
 
     def _earlier(self, version: int) -> IndexEntry | None:
-        """Return the position of a version that the record no longer lists, from the oldest listed one."""
+        """Find the position of a version that the record no longer lists, in the oldest listed version."""
         places = self._places
         if not places:
             return None

@@ -32,11 +32,10 @@ def read_messages(
     *,
     readable: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of places (topics, or ledgers by number) in reading order.
+    """Yield the messages of places (topics, or ledgers by id) in reading order.
 
-    `readable`: only messages that consumers can see; the caller makes sure that there is a store. A message
-    that cannot be read is a row with `error`, and is counted. Broken metadata is reported. Raises
-    UnreachableError.
+    With `readable`, only messages that consumers can see are read, which needs a store. An unreadable message
+    gives a row with `error`, and is counted. Corrupt metadata is reported. Raises UnreachableError.
     """
     for choice, limits in places:
         coverage.add(choice)
@@ -59,7 +58,7 @@ def reader_of(
     transactions: Transactions | None = None,
     ledgers: Sequence[Ledger] | None = None,
 ) -> MessageReader:
-    """Return the reader of a topic's messages; `topic` None for ledgers that were named by number.
+    """Make the reader of a topic's messages; `topic` is None for ledgers that were given by id.
 
     Schemas, and the `ledgers` of the topic if they are not given, are read when they are needed.
     """
@@ -74,14 +73,14 @@ def reader_of(
 def transactions_of(
     store: Store | None, source: EntrySource, choice: Choice, report: Report
 ) -> Transactions | None:
-    """Return the outcomes of a topic's transactions, None for ledgers by number or without a store."""
+    """The outcomes of a topic's transactions; None for ledgers by id, or without a store."""
     if store is None or not choice.is_topic:
         return None
     return readers_transactions(store, source, choice.name, choice.ledgers, report)
 
 
 def parts_of(choice: Choice, limits: Limits, source: EntrySource, report: Report) -> Iterator[Range]:
-    """Yield the ranges of a choice within its limits, each up to the last entry that is known.
+    """Yield the ranges of a choice within its limits, each up to the last known entry.
 
     The ledgers of the choice have BookKeeper's metadata. A ledger without any entry or metadata is reported.
     """
@@ -97,7 +96,7 @@ def parts_of(choice: Choice, limits: Limits, source: EntrySource, report: Report
 
 
 def _last_entry(ledger: Ledger, source: EntrySource) -> int:
-    """Return the id of a ledger's last entry, -1 for none."""
+    """The id of a ledger's last entry; -1 if it is empty."""
     if ledger.entries is not None:
         return ledger.entries - 1
     newest = source.last_entry(ledger.ledger_id)
@@ -117,4 +116,4 @@ def _ledgers_of(store: Store | None, topic: str | None) -> Sequence[Ledger]:
 
 
 def _nowhere(error: PulsarMetaError) -> None:
-    """Leave a fault to who read the same metadata before."""
+    """Ignore a fault that was reported before."""

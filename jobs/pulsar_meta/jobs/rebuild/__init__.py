@@ -1,1 +1,1 @@
-"""Metadata made again from bookies' disks alone."""
+"""Rebuild metadata from bookies' disks."""

@@ -30,8 +30,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError
-from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.java import java_home_for_spark, why_no_spark
+from pulsar_meta.jobs.engine import SparkSettings, java_home_for_spark, why_no_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,1 +1,1 @@
-"""What became of transactions: of the messages that they published, and of what they acknowledged."""
+"""Transactions: the outcomes of published messages, and pending acknowledgments."""
