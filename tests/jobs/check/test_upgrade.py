@@ -53,6 +53,21 @@ def test_captures_have_the_expected_verdicts(
     assert (result, set(reasons_found)) == (expected, reasons)
 
 
+@pytest.mark.parametrize(
+    ("version", "supported"), [("2.9.1", False), ("4.2.4", True), ("5.0.0-M1", False), ("5.0.0", False)]
+)
+def test_a_cluster_on_etcd_needs_a_release_with_etcd(capture: Capture, version: str, supported: bool) -> None:
+    class CopyOfEtcd(MemoryStore):
+        origin = {"store": {"url": "etcd://etcd1:2379", "instance_id": None}}  # noqa: RUF012
+
+    values = healthy_store(capture("pulsar-4.2.4-3bookies")).values
+    for store in (MemoryStore("etcd://etcd1:2379"), CopyOfEtcd("snapshot:copy.ndjson")):
+        store.values = dict(values)
+        result, reasons = verdict(store, version)
+        assert ("store-unsupported" not in reasons) == supported
+        assert supported or result == "not-safe"
+
+
 def test_an_untested_release_is_unknown(capture: Capture) -> None:
     result, reasons = verdict(healthy_store(capture("pulsar-4.2.4-3bookies")), "6.1.0")
     assert (result, reasons["release-untried"]["verdict"]) == ("unknown", "unknown")

@@ -56,6 +56,9 @@ _OVER: Final = ("COMMITTED", "ABORTED")
 _DRIVERS: Final = ("aws-s3", "google-cloud-storage", "filesystem")
 _ROCKSDB: Final = "rocksdb:"
 _SEGMENTED: Final = ("indexes", "segment")
+# PIP-135 added etcd as a metadata store, PIP-462 removed it (apache/pulsar#25380).
+_ETCD_SINCE: Final = parse_version("2.10.0-0")
+_ETCD_UNTIL: Final = parse_version("5.0.0-0")
 
 # A description of each format, and the command or action before the change of release.
 _FORMS: Final[dict[Form, tuple[str, str]]] = {
@@ -331,9 +334,22 @@ class Upgrade:
             text = "ledgers that BookKeeper still has to copy: wait for it before you stop bookies one by one"
             self._add("replication-unfinished", "unknown", text, record.path)
 
+    def _kind_of_store(self) -> None:
+        """Check that the release can use this kind of store, or the store that a copy was taken from."""
+        copied = self.run.store.origin.get("store")
+        url = str(copied.get("url") if isinstance(copied, dict) else self.run.store.url)
+        if url.startswith("etcd") and not _ETCD_SINCE <= parse_version(self.version) < _ETCD_UNTIL:
+            self._add(
+                "store-unsupported",
+                "not-safe",
+                f"Pulsar {self.version} can't use etcd as its metadata store (PIP-135, PIP-462)",
+                cure="move the metadata to ZooKeeper or Oxia before (snapshot, restore)",
+            )
+
     def _rest_of_store(self) -> None:
         """Add scalable topics, open transactions of Pulsar 5, a running migration, the store's format."""
         store = self.run.store
+        self._kind_of_store()
         for record in store.scan(SCALABLE_TOPICS):
             if record.value:
                 self._form(Form.SCALABLE, record.path)
