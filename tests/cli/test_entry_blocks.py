@@ -260,7 +260,7 @@ def test_deep_parquet_is_refused(capture: Callable[[str], Path], tmp_path: Path)
         "dump-entries", "--deep", "-o", "parquet", "--output", str(tmp_path / "x"), source
     )
     assert (done.returncode, (tmp_path / "x").exists()) == (2, False)
-    assert b"a row an entry" in done.stderr
+    assert b"one row per entry" in done.stderr
 
 
 def test_most_entries_are_read_in_blocks(capture: Callable[[str], Path]) -> None:

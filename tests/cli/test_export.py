@@ -140,7 +140,7 @@ def test_a_second_run_exports_only_new_entries(capture: Capture, folder: Path, t
     older, to = capture("pulsar-4.2.4"), tmp_path / "out"
     export(older, to, "orders")
     before = {piece["file"]: (to / piece["file"]).stat().st_mtime_ns for piece in manifest(to)}
-    assert b"0 pieces read now" in export(older, to, "orders").stderr
+    assert b"0 pieces exported now" in export(older, to, "orders").stderr
     export(folder, to, "orders")
     new = [piece for piece in manifest(to) if piece["file"] not in before]
     assert sum(piece["rows"] for piece in new) == 50
@@ -189,7 +189,7 @@ def test_compacted_exports_the_latest_message_of_each_key(capture: Capture, tmp_
     export(folder, to, "compacted", "--compacted")
     assert exported(to) == sorted(latest.values(), key=place_of)
     assert len(latest) > 5
-    assert b"0 pieces read now" in export(folder, to, "compacted", "--compacted").stderr
+    assert b"0 pieces exported now" in export(folder, to, "compacted", "--compacted").stderr
 
 
 def test_readable_exports_only_messages_that_consumers_see(capture: Capture, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_misuse_is_a_one_line_error(folder: Path, tmp_path: Path) -> None:
     export(folder, to, "plain")
     cases: list[tuple[list[str], Path, int, bytes]] = [
         (["plain", "--where", "a=b"], to, 2, b"made otherwise: where was null"),
-        (["7"], tmp_path / "new", 2, b"not ledgers"),
+        (["7"], tmp_path / "new", 2, b"export needs topics"),
         (["nowhere"], tmp_path / "new", 3, b"nowhere"),
         ([], tmp_path / "new", 2, b"no topics given"),
         (["plain"], tmp_path, 2, b"not empty, and no export"),

@@ -152,7 +152,7 @@ def test_two_processes_export_the_same_as_one(
     with small_logs_use_processes() as counts:
         repeated = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
     assert counts == []
-    assert b"0 pieces read now" in repeated.stderr
+    assert b"0 pieces exported now" in repeated.stderr
     assert not list(scratch.iterdir())
     assert (tmp_path / "two" / NAME).read_bytes() == files[0][Path(NAME)]
 

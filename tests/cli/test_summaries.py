@@ -387,7 +387,7 @@ def test_an_empty_store_ends_with_3(words: tuple[str, ...], tmp_path: Path) -> N
 def test_two_empty_stores_are_not_compared(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = run("diff", *[f"dir:{tmp_path / 'empty'}"] * 2)
-    assert (done.returncode, "neither store has a value" in done.stderr) == (3, True)
+    assert (done.returncode, "neither store has values" in done.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("by", ["topic", "subscription", "log"])

@@ -174,7 +174,7 @@ def test_a_transaction_that_the_broker_forgot_is_reported(capture: Capture, tmp_
     ]  # fmt: skip
     assert [place for place in received if place not in by_markers] == [(16, 7, -1), (16, 8, -1), (16, 9, -1)]
     assert b"1 aborted transaction missing in the newest snapshot" in done.stderr
-    assert b"gives readers such messages (0:9 of persistent://public/default/money)" in done.stderr
+    assert b"delivers their messages (0:9 of persistent://public/default/money)" in done.stderr
     # export uses the newest snapshot like a broker does, so it includes these messages.
     export = [
         "export",

@@ -32,7 +32,7 @@ COLUMNS = ["change", "path", "left", "right", "differences"]
 
 
 class Ignored(StrEnum):
-    """What a comparison can leave out."""
+    """The values that a comparison can leave out."""
 
     EPHEMERAL = "ephemeral"
     PARENTS = "parents"
@@ -41,27 +41,29 @@ class Ignored(StrEnum):
 
 def diff(
     shell: Shell,
-    left: Annotated[str, typer.Argument(help="A store: any URL that --store takes.")],
-    right: Annotated[str, typer.Argument(help="The other one.")],
+    left: Annotated[str, typer.Argument(metavar="URL", help="A store, like --store.")],
+    right: Annotated[str, typer.Argument(metavar="URL", help="The other store.")],
     ignore: Annotated[
         list[Ignored] | None,
         typer.Option(
             "--ignore",
-            help="Values of sessions; empty values, which parents may have; all that restore leaves"
+            help="Leave out values of sessions, empty values of parents, or everything that restore leaves"
             " out (repeatable).",
         ),
     ] = None,
     bytes_too: Annotated[
-        bool, typer.Option("--bytes", help="Other bytes with the same meaning are a difference, too.")
+        bool, typer.Option("--bytes", help="Report different bytes with equal meaning, too.")
     ] = False,
     versions: Annotated[bool, typer.Option("--versions", help="Compare versions, too.")] = False,
     show_secrets: ShowSecrets = False,
 ) -> None:
-    """Compare two stores: what only one has, and which fields of a value differ. Exit code 1 where they do.
+    """Compare two stores, value by value and field by field.
 
-    Live stores, snapshots, ZooKeeper's files, in any pair; that is how a move from one store to another is
-    shown to be complete. Two sums that do not depend on the order of values are given for each side, the
-    second without ephemeral values and empty parents, which differ between kinds of stores.
+    Use it to see what changed since a snapshot, or to verify a move to another store. Each side can be a live
+    store, a snapshot, or ZooKeeper's files. Prints values that only one side has, and the fields that differ.
+    It also prints two sums for each side, which don't depend on the order of values; the second one leaves
+    out ephemeral values and empty parents, which differ between kinds of stores. Exits with 1 if the stores
+    differ.
 
     Examples:
       pulsar-meta diff snapshot:before.zst oxia://oxia:6648 --ignore parents
@@ -77,20 +79,20 @@ def diff(
         options=DecodeOptions(show_secrets=show_secrets),
     )
     compared = Compared()
-    with shell.other_store(left) as one, shell.other_store(right) as two:
+    with shell.other_store(left) as left_store, shell.other_store(right) as right_store:
         shell.emit(
-            compare(one, two, terms, compared),
+            compare(left_store, right_store, terms, compared),
             VIEW,
             about=lambda: (
                 *map(redact, (left, right)),
                 checked_text(_counts(compared), _not_compared(compared, left_out)),
             ),
         )
-    _account(shell, compared, left_out)
+    _print_summary(shell, compared, left_out)
     if compared.differ:
         raise typer.Exit(Exit.FAULT)
     if not any(sums.values for sums in compared.sums):
-        raise NotFoundError("neither store has a value", source=" and ".join(map(redact, (left, right))))
+        raise NotFoundError("neither store has values", source=" and ".join(map(redact, (left, right))))
 
 
 def _counts(compared: Compared) -> dict[str, int]:
@@ -104,11 +106,11 @@ def _counts(compared: Compared) -> dict[str, int]:
 
 
 def _not_compared(compared: Compared, left_out: set[Ignored]) -> dict[str, str]:
-    why = "--ignore " + " --ignore ".join(sorted(left_out))
-    return {f"{compared.left_out} values": why} if compared.left_out else {}
+    reason = "--ignore " + " --ignore ".join(sorted(left_out))
+    return {f"{compared.left_out} values": reason} if compared.left_out else {}
 
 
-def _account(shell: Shell, compared: Compared, left_out: set[Ignored]) -> None:
+def _print_summary(shell: Shell, compared: Compared, left_out: set[Ignored]) -> None:
     shell.summary(_counts(compared), _not_compared(compared, left_out))
     if shell.is_json:
         write_json_message(compared.both_sums())
@@ -122,14 +124,14 @@ def _row(document: Document) -> list[str]:
     return [document["change"], document["path"], *sides, change_summary(document["differences"])]
 
 
-def _side(held: Document | None) -> str:
-    return "" if held is None else f"{held['size']} bytes, version {held['version']}"
+def _side(value: Document | None) -> str:
+    return "" if value is None else f"{value['size']} bytes, version {value['version']}"
 
 
 VIEW = View(COLUMNS, _row, fields=COLUMNS, title="Differences of two stores")
 
 
-# With the other columns it fits a terminal of 60.
+# The table then fits a terminal with 60 columns.
 BAR = 24
 
 
@@ -137,10 +139,13 @@ def top(
     shell: Shell,
     where: OptionalPlace = None,
     store: StoreUrl = None,
-    limit: Annotated[int, typer.Option("--limit", "--count", "-n", min=0, help="Show so many values.")] = 20,
-    by_raw: Annotated[bool, typer.Option("--raw-size", help="Sort by size when unpacked.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "--count", "-n", min=0, help="Number of values.")] = 20,
+    by_raw: Annotated[bool, typer.Option("--raw-size", help="Sort by uncompressed size.")] = False,
 ) -> None:
-    """Show the biggest values (stored and raw size, codec, what they hold) and how all sizes are spread.
+    """Show the largest values, and how sizes are distributed.
+
+    Use it when a store is large or slow, or when values approach the size limit of ZooKeeper. It shows the
+    stored and the uncompressed size, the codec and the contents of each value.
 
     Examples:
       pulsar-meta top --store zk://zk1:2181 -n 50
@@ -161,7 +166,7 @@ def top(
 
 
 def _emit(shell: Shell, document: Document, source: str) -> None:
-    """Write the answer: where a person looks as tables, in lines and CSV the biggest values alone."""
+    """Write the result: as tables on a terminal; in lines and CSV, only the largest values."""
     match shell.format:
         case Format.TABLE:
             with shell.text_out() as out:
@@ -196,7 +201,7 @@ def _big_row(value: Document) -> list[str]:
 
 
 def _words(name: str) -> str:
-    """Return the name of a field in words: `acked_ranges` and `individualDeletedMessages` alike."""
+    """Split the name of a field, such as `acked_ranges` or `individualDeletedMessages`, into words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower()
 
 

@@ -1,4 +1,4 @@
-"""The command `dump-entries`: show the entries of topics and ledgers."""
+"""`dump-entries`: show the entries of topics and ledgers."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
-# The warning about forgotten transactions names at most so many.
-NAMED = 5
+# The number of transactions that the warning about forgotten ones lists.
+MAX_LISTED = 5
 
 
 def dump_entries(
@@ -70,19 +70,19 @@ def dump_entries(
     engine: EngineOptions = EngineOptions(),  # noqa: B008
     jobs: Jobs = None,
 ) -> None:
-    """Show the entries of topics and ledgers, from bookies' disks or files of frames.
+    """Show the entries or messages of topics and ledgers.
 
-    With --deep, and with --payload, which opens entries too, each message is shown. -o raw writes the
-    frames themselves, in the form that frames: reads (with --output FILE also their positions, to FILE.idx).
-    Sizes leave out BookKeeper's header and digest. If an entry is corrupt, it is reported, the others are
-    shown, and the exit code is 4.
+    Use it to look at messages without a broker. --deep and --payload show each message of an entry. -o raw
+    writes the frames, which commands read as --entries frames:FILE (with --output FILE, their positions are
+    in FILE.idx). Sizes don't include BookKeeper's header and digest. If an entry is corrupt, it is reported,
+    the others are shown, and the exit code is 4.
 
-    With --where, only entries with a matching message are shown, and whether the entry or the message
-    decided. stderr ends with the number of entries that could not be decided: stock Java and C++ producers
-    keep the properties of a batch with each message, and Go producers repeat only the first message's.
+    --where shows only entries with a matching message, and if the entry's or the message's properties
+    matched. stderr ends with the number of entries that could not be decided: Java and C++ producers store
+    the properties of a batch with each message, and Go producers repeat only those of the first message.
 
-    Several processes read disks with large entry logs (--jobs), with the same output. One process does so
-    with --limit, --where, --payload and --transactions, and for -o json and parquet.
+    Several processes read disks with large entry logs (--jobs). With --limit, --where, --payload and
+    --transactions, and for -o json and parquet, one process reads them.
 
     Examples:
       pulsar-meta dump-entries orders --entries bookie-disk:data/bookie --from -10
@@ -92,9 +92,9 @@ def dump_entries(
       pulsar-meta dump-entries orders --transactions --from -10
     """
     look, line = looks.look(), chosen_template(shell, looks.template, TEMPLATE_TYPES)
-    chosen = where.filter(look.max_size)
-    if chosen is None and engine != EngineOptions():
-        raise UsageError("--engine, --master and --conf go with --where")
+    entry_filter = where.filter(look.max_size)
+    if entry_filter is None and engine != EngineOptions():
+        raise UsageError("--engine, --master and --conf need --where")
     with ExitStack() as stack:
         opened = _store(shell, store, names or [], everything)
         if opened is not None:
@@ -107,17 +107,19 @@ def dump_entries(
             names or [], opened, source, faults.report, everything=everything, ledgers=bounds.ledgers
         )
         places = sought.places(choices, bounds, source, faults)
-        _check_form(shell.format, where=chosen is not None, transactions=looks.transactions, deep=look.deep)
+        _check_form(
+            shell.format, where=entry_filter is not None, transactions=looks.transactions, deep=look.deep
+        )
         outcomes = Outcomes(opened, source, faults.report) if looks.transactions else None
         dump = _Dump(faults, look, line, opened, source, urls, bounds.count, outcomes)
-        dump.write(places, chosen, engine, jobs)
+        dump.write(places, entry_filter, engine, jobs)
         bounds.report_coverage(shell, dump.coverage, faults, named=bool(names) or everything)
         faults.finish(source)
 
 
 @dataclass(slots=True)
 class _Dump:
-    """One run of the command: what it reads, and how it shows entries."""
+    """A run of the command: the sources and the formats of entries."""
 
     faults: Faults
     look: DumpOptions
@@ -135,11 +137,11 @@ class _Dump:
         return self.faults.shell
 
     def write(
-        self, places: Iterator[Place], chosen: EntryFilter | None, engine: EngineOptions, jobs: Jobs
+        self, places: Iterator[Place], entry_filter: EntryFilter | None, engine: EngineOptions, jobs: Jobs
     ) -> None:
-        """Write the entries of places: those that match, whole blocks, or one by one."""
-        if chosen is not None:
-            self._write_matching(list(places), chosen, engine)
+        """Write the entries at `places`, in blocks if possible."""
+        if entry_filter is not None:
+            self._write_matching(list(places), entry_filter, engine)
         elif self._in_blocks():
             self._write_blocks(places, jobs)
         else:
@@ -148,9 +150,11 @@ class _Dump:
             self.coverage.undecided(self.outcomes.unknown)
             _warn_of_forgotten(self.shell, self.outcomes)
 
-    def _write_matching(self, places: list[Place], chosen: EntryFilter, engine: EngineOptions) -> None:
-        """Write the entries that match a filter, and say how they were decided."""
-        matches = Matches(self.faults, engine, chosen, self.look, self.count, FilterCounts(), self.coverage)
+    def _write_matching(self, places: list[Place], entry_filter: EntryFilter, engine: EngineOptions) -> None:
+        """Write the entries that match a filter, and print how many could not be decided."""
+        matches = Matches(
+            self.faults, engine, entry_filter, self.look, self.count, FilterCounts(), self.coverage
+        )
         if self.shell.format is Format.RAW:
             write_frames(self.shell, matches.entries(places, self.source, self.store))
         else:
@@ -161,7 +165,7 @@ class _Dump:
         self.shell.note(matches.counts.summary())
 
     def _in_blocks(self) -> bool:
-        """Return whether no entry needs a document of its own, as on a terminal and to show payloads."""
+        """Return True if entries need no documents, which a terminal and payloads do."""
         form, look = self.shell.format, self.look
         if form in (Format.RAW, Format.PARQUET):
             return True
@@ -171,7 +175,7 @@ class _Dump:
     def _write_blocks(self, places: Iterator[Place], jobs: Jobs) -> None:
         """Write entries in blocks, with several processes if that is worth it."""
         shell, sources = self.shell, Sources(None, tuple(self.urls))
-        # Only who has read all entries before it knows which one is the last within a limit.
+        # With a limit, the last entry is known only after all entries before it were read.
         alone = shell.format is Format.PARQUET or self.count is not None
         count = 1 if alone else process_count(shell, jobs, sources, self.source)
         if count > 1:
@@ -197,7 +201,7 @@ class _Dump:
             shell.emit_lines(parts, view_of(self.look))
 
     def _documents(self, places: Iterator[Place]) -> Iterator[Document]:
-        """Yield the documents of entries, with the outcomes of their transactions if these are asked for."""
+        """Yield the documents of entries, with the outcomes of their transactions for --transactions."""
         if self.outcomes is None:
             yield from self._described(places)
             return
@@ -205,8 +209,8 @@ class _Dump:
             yield from self.outcomes.add(self._described([place]), [place[0].ledgers])
 
     def _described(self, places: Iterable[Place]) -> Iterator[Document]:
-        found = read_entries(places, self.source, self.store, self.faults.report, self.coverage)
-        return describe_entries(found, self.look, None, self.faults.report)
+        entries = read_entries(places, self.source, self.store, self.faults.report, self.coverage)
+        return describe_entries(entries, self.look, None, self.faults.report)
 
     def _write_documents(self, documents: Iterator[Document]) -> None:
         shell, deep = self.shell, self.look.deep
@@ -224,26 +228,26 @@ def _warn_of_forgotten(shell: Shell, outcomes: Outcomes) -> None:
     """Warn of aborted transactions that a broker forgets when it loads the topic."""
     if not outcomes.forgotten:
         return
-    named = ", ".join(f"{txn} of {topic}" for topic, txn in sorted(outcomes.forgotten)[:NAMED])
+    listed = ", ".join(f"{txn} of {topic}" for topic, txn in sorted(outcomes.forgotten)[:MAX_LISTED])
     missing = counted(len(outcomes.forgotten), "aborted transactions")
-    effect = "a broker that loads the topic gives readers such messages"
-    shell.warn(f"{missing} missing in the newest snapshot: {effect} ({named})")
+    effect = "a broker that loads the topic delivers their messages"
+    shell.warn(f"{missing} missing in the newest snapshot: {effect} ({listed})")
 
 
 def _check_form(form: Format, *, where: bool, transactions: bool, deep: bool) -> None:
     if transactions and form is Format.RAW:
-        raise UsageError("-o raw writes only frames: leave --transactions out")
+        raise UsageError("-o raw writes only frames: remove --transactions")
     if form is Format.PARQUET and (where or transactions or deep):
         raise UsageError(
-            "-o parquet has a row an entry: leave --where, --transactions, --deep, --payload out"
+            "-o parquet has one row per entry: remove --where, --transactions, --deep and --payload"
         )
 
 
 def _store(shell: Shell, url: str | None, names: list[str], everything: bool) -> Store | None:
-    """Open the store if one is given; ledgers by number need none."""
+    """Open the store if one is configured. Ledger ids don't need a store."""
     if url is None and shell.settings.store is None and not everything:
         for name in names:
             if not name.isdigit():
-                raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")
+                raise UsageError(f"the ledgers of topic {name!r} are in the store: add --store URL")
         return None
     return shell.store(url)

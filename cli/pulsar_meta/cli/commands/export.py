@@ -1,4 +1,4 @@
-"""`export`: the messages of topics as files of tables."""
+"""`export`: write the messages of topics to Parquet, CSV or NDJSON files."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ MESSAGES = "Messages"
 
 @dataclass(frozen=True)
 class MessageLimits:
-    """Which messages of the topics."""
+    """Options that select messages and columns."""
 
     from_index: Annotated[
         str | None,
-        typer.Option("--from-index", rich_help_panel=MESSAGES, help="From the message with this index on."),
+        typer.Option("--from-index", metavar="N", rich_help_panel=MESSAGES, help="First message index."),
     ] = None
     time: Annotated[
         str | None,
@@ -58,7 +58,7 @@ class MessageLimits:
             "--time",
             rich_help_panel=MESSAGES,
             metavar="FROM[..TO]",
-            help="From the first entry not before FROM, up to the first not before TO: ms or ISO 8601.",
+            help="Entries from FROM to before TO, in milliseconds or ISO 8601.",
         ),
     ] = None
     where: Annotated[
@@ -67,22 +67,24 @@ class MessageLimits:
             "--where",
             rich_help_panel=MESSAGES,
             metavar="FILTER",
-            help="By properties: region=eu and not (type^=test or retired).",
+            help="Filter by properties, such as region=eu and not (type^=test or retired).",
         ),
     ] = None
     compacted: Annotated[
-        bool, typer.Option("--compacted", rich_help_panel=MESSAGES, help="The latest message of each key.")
+        bool,
+        typer.Option("--compacted", rich_help_panel=MESSAGES, help="Only the latest message of each key."),
     ] = False
     readable: Annotated[
         bool,
         typer.Option(
             "--readable",
             rich_help_panel=MESSAGES,
-            help="Nothing of aborted transactions, nothing behind an open one.",
+            help="Leave out aborted transactions, and messages after an open one.",
         ),
     ] = False
     columns: Annotated[
-        str, typer.Option("--columns", rich_help_panel=MESSAGES, help="Only these, with commas between.")
+        str,
+        typer.Option("--columns", rich_help_panel=MESSAGES, help="Only these columns, separated by commas."),
     ] = ""
     max_size: Annotated[
         int,
@@ -97,17 +99,17 @@ class MessageLimits:
 
     @property
     def times(self) -> tuple[int | None, int | None]:
-        """The bounds of --time in milliseconds; UsageError for an invalid range."""
+        """The bounds of --time in milliseconds. Raises UsageError for an invalid range."""
         if self.time is None:
             return None, None
         first, _, last = self.time.partition(BETWEEN)
-        found = parse_time(first) if first else None, parse_time(last) if last else None
-        if found == (None, None) or (None not in found and found[0] >= found[1]):  # type: ignore[operator]
-            raise UsageError(f"--time is FROM, FROM..TO or ..TO, not {self.time}")
-        return found
+        start, end = parse_time(first) if first else None, parse_time(last) if last else None
+        if (start is None and end is None) or (start is not None and end is not None and start >= end):
+            raise UsageError(f"invalid --time {self.time!r}: expected FROM, FROM..TO or ..TO")
+        return start, end
 
     def options(self) -> MessageOptions:
-        """Return the messages and columns to export; UsageError for invalid options."""
+        """Return the messages and columns to export. Raises UsageError for invalid options."""
         names = [name.strip() for name in self.columns.split(",") if name.strip()]
         return MessageOptions(
             checked_names(names, MESSAGE_COLUMNS, "messages"),
@@ -117,7 +119,7 @@ class MessageLimits:
         )
 
     def settings(self, form: str) -> Document:
-        """Return the settings for the manifest; every later run has to use the same."""
+        """Return the settings for the manifest, which every later run has to use as well."""
         return {
             "format": form, "columns": self.columns, "from_index": self.from_index, "time": list(self.times),
             "where": self.where, "compacted": self.compacted, "readable": self.readable,
@@ -127,7 +129,7 @@ class MessageLimits:
 def export(
     shell: Shell,
     engine: EngineOptions,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory to export to.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Directory to export to.")],
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
@@ -138,14 +140,15 @@ def export(
     jobs: Jobs = None,
     limits: MessageLimits = MessageLimits(),
 ) -> None:
-    """Write the messages of topics to Parquet (-o ndjson, -o csv), without a broker.
+    """Export the messages of topics to Parquet, CSV or NDJSON.
 
-    A row a message: batches opened, chunks joined, payloads decompressed, values decoded by the topic's own
-    schemas (as JSON). What cannot be read is a row with `error`, and the exit code is 4. Files lie below
-    namespace=…/name=…/partition=…, as Hive, Spark and DuckDB have it.
+    Use it to query messages with Spark or DuckDB without a broker, or to archive a topic. Each message is a
+    row: batches are split, chunks joined, payloads decompressed, and values decoded with the topic's schemas
+    (as JSON). If a message can't be read, its row has `error`, and the exit code is 4. Files are in
+    directories such as namespace=…/name=…/partition=…, as Hive, Spark and DuckDB expect.
 
-    DIR/_manifest.jsonl says which entries are in which file, with counts and SHA-256: what was killed goes
-    on, and a second run takes only what is new, or was not whole.
+    DIR/_manifest.jsonl lists the entries, counts and SHA-256 of each file. Another run of the command resumes
+    a run that was killed, and exports only new or incomplete entries.
 
     Examples:
       pulsar-meta export public/default --to out --entries bookie-disk:data/bookie
@@ -163,7 +166,7 @@ def export(
         shell.warn_of_old_parts(opened, names or [])
         choices = list(choose(names or [], opened, source, run.faults.report, everything=everything))
         if not all(choice.is_topic for choice in choices):
-            raise UsageError("topics are exported, not ledgers by their numbers")
+            raise UsageError("export needs topics: replace ledger ids by names of topics")
         if choices:
             with open_manifest(to, limits.settings(form)) as manifest:
                 run.export(choices, manifest, opened, source, urls)
@@ -172,7 +175,7 @@ def export(
 
 @dataclass(slots=True)
 class _Run:
-    """One run of the command: its options, faults and coverage."""
+    """A run of the command, with its options, faults and coverage."""
 
     faults: Faults
     coverage: Coverage
@@ -189,7 +192,7 @@ class _Run:
         source: EntrySource,
         urls: list[str],
     ) -> None:
-        """Export the new entries of topics, and print a summary of these and of earlier runs."""
+        """Export the new entries of topics, and print a summary that includes earlier runs."""
         shell, pieces = self.faults.shell, list[Piece]()
         for choice in choices:
             self.coverage.add(choice)
@@ -200,13 +203,13 @@ class _Run:
         with shell.progress(len(pieces), "files") as progress:
             for _ in run_export(pieces, self._exporter(pieces, store, source, urls), manifest):
                 progress.advance(1)
-        held = [piece for choice in choices for piece in manifest.of_topic(choice.name)]
-        files = sum(piece.file is not None for piece in held)
+        exported = [piece for choice in choices for piece in manifest.of_topic(choice.name)]
+        files = sum(piece.file is not None for piece in exported)
         shell.note(
-            f"{counted(sum(piece.rows for piece in held), 'messages')} in {counted(files, 'files')}:"
-            f" {counted(len(pieces), 'pieces')} read now, {before} known before"
+            f"{counted(sum(piece.rows for piece in exported), 'messages')} in {counted(files, 'files')};"
+            f" {counted(len(pieces), 'pieces')} exported now, {before} by earlier runs"
         )
-        self._account(held)
+        self._print_summary(exported)
 
     def _exporter(self, pieces: list[Piece], store: Store, source: EntrySource, urls: list[str]) -> Exporter:
         ledgers = (part.ledger for piece in pieces for part in piece.parts)
@@ -220,30 +223,31 @@ class _Run:
             return export_by_processes(self.job, sources, store, source, count)
         return export_here(self.job, store, source)
 
-    def _account(self, held: list[Done]) -> None:
-        """Print what was read and what was not, by the manifest; earlier runs count, too."""
-        for topic, pieces in groupby(held, key=lambda piece: piece.topic):
-            self._faults_of(topic, counts_of(pieces))
-        counts = counts_of(held)
+    def _print_summary(self, exported: list[Done]) -> None:
+        for topic, pieces in groupby(exported, key=lambda piece: piece.topic):
+            self._report(topic, counts_of(pieces))
+        counts = counts_of(exported)
         self.coverage.entries = counts.entries
-        self.coverage.ledgers = len({one[0] for piece in held for one in piece.ranges})
+        self.coverage.ledgers = len({entries[0] for piece in exported for entries in piece.ranges})
         left_out = {**self.coverage.left_out, **counts.left_out}
         if counts.elsewhere or counts.undecided or counts.unfiltered:
             self.faults.note(Exit.NOT_FOUND)
         self.faults.shell.summary(self.coverage.checked, left_out)
 
-    def _faults_of(self, topic: str, counts: MessageCounts) -> None:
+    def _report(self, topic: str, counts: MessageCounts) -> None:
         if counts.errors:
-            text = f"{counted(counts.errors, 'rows')} with an error, the first: {counts.first_errors[0]}"
+            text = f"{counted(counts.errors, 'rows')} with an error; the first: {counts.first_errors[0]}"
             self.faults.report(DecodeError(text, source=topic))
         if counts.missing:
             self.faults.report(
-                NotFoundError(f"{counted(counts.missing, 'entries')} that no source has", source=topic)
+                NotFoundError(
+                    f"{counted(counts.missing, 'entries')} are missing in all sources", source=topic
+                )
             )
 
 
 def _form(shell: Shell) -> Form:
     if shell.output is not None:
-        raise UsageError("an export is a directory: give --to DIR in place of --output")
+        raise UsageError("export writes a directory: replace --output by --to DIR")
     forms: dict[Format | None, Form] = {None: "parquet", Format.NDJSON: "ndjson", Format.CSV: "csv"}
     return forms.get(shell.output_format, "parquet")

@@ -1,4 +1,4 @@
-"""The command `verify-entries`: verify entries from digest to batch."""
+"""`verify-entries`: verify entries from digest to batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def verify_entries(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC|NAMESPACE|LEDGER",
-            help="Topics, tenant/namespace (both with --store) or ledgers; else all that is there.",
+            help="Topics, tenant/namespace (both with --store) or ledgers. Default: all entries.",
         ),
     ] = None,
     entries: EntriesUrls = None,
@@ -55,13 +55,16 @@ def verify_entries(
     ] = False,
     jobs: Jobs = None,
 ) -> None:
-    """Verify entries from digest to batch; print one line per fault, and exit with 1 if there are any.
+    """Verify entries from digest to batch.
 
-    Layers: the ledger as BookKeeper and the topic know it, missing and broken records, header, digest,
-    length, sizes, metadata, the frame's checksum, payload, batch, and whether indexes are continuous from
-    entry to entry and from ledger to ledger. The digest's type and password come from the store; without
-    it the type is found by trying. Entries that only bookies have whose disks were not given are not
-    checked, and not missing; where they were asked for by name the exit code is 3.
+    Use it when you suspect that a disk has damaged data, or to verify a copy. Prints one line per fault, and
+    exits with 1 if there are any. It compares the ledger with BookKeeper's metadata and the topic's list, and
+    checks records, header, digest, length, sizes, metadata, the frame's checksum, payload and batch, and that
+    indexes continue from entry to entry and from ledger to ledger.
+
+    The type and password of the digest come from the store; without a store, the command tries the types. An
+    entry on a bookie whose disks are not in --entries is neither checked nor missing; if you selected topics
+    or ledgers, the exit code is then 3.
 
     If the disks of several bookies are given, every copy is verified. A bad one is printed with its bookie,
     file and offset, the number of good copies, and BookKeeper's command that replaces it.
