@@ -80,7 +80,9 @@ def test_a_killed_export_is_resumed_and_equals_one_by_one_process(
     assert done.returncode == 0, done.stderr
     assert pulsar_meta_here("export", NAMESPACE, "--to", alone, *places).returncode == 0
     assert 0 < len(begun) < len(by_file(alone))
-    assert f"{len(by_file(alone)) - len(begun)} pieces exported now, {len(begun)} by earlier runs" in done.stderr
+    assert (
+        f"{len(by_file(alone)) - len(begun)} pieces exported now, {len(begun)} by earlier runs" in done.stderr
+    )
     assert by_file(to) == by_file(alone)
     assert table(to).equals(table(alone))
     truth, rows = read_truth(folder), rows_by_topic(to)
