@@ -183,7 +183,7 @@ def test_cursors_equal_the_brokers(session: SparkSession, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "says where they are"),
+        ({}, 'needs the option "entries"'),
         ({"entries": "bookie:"}, "needs"),
         ({"entries": "bookie-disk:/nowhere", "columns": "colour"}, "no column 'colour'"),
         ({"entries": "frames:/x", "entriesPerPartition": "abc"}, "entriesPerPartition is a whole number"),

@@ -2,7 +2,7 @@
 
 A function raises the errors of opening the entries, UnreachableError if Spark does not start, and
 PulsarMetaError if a job fails. It is imported by a command when Spark was chosen, because this module imports
-what all of these commands need.
+the jobs of all these commands.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Data sources for Spark sessions of other people: notebooks and jobs that know nothing of this package.
+"""Data sources for the Spark sessions of notebooks and jobs.
 
-    from pulsar_meta.jobs.spark.datasources import register
+    from pulsar_meta.spark import register
     register(spark)
     spark.read.format("pulsar_entries").option("entries", "bookie-disk:/bookie").load()
 
@@ -43,7 +43,7 @@ CURSORS_AT_ONCE: Final = 1000
 
 
 class TopicPartition(InputPartition):
-    """The topics, by the paths of their records, that one task reads."""
+    """The topics that one task reads, as the paths of their records."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         """`paths` are of ManagedLedgerInfo values."""
@@ -52,12 +52,12 @@ class TopicPartition(InputPartition):
 
 
 class TopicReader(DataSourceReader):
-    """Lists topics in the driver, reads them in the workers."""
+    """Lists topics in the driver and reads them in the workers."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        """UsageError without a store."""
+        """Raises UsageError without a store."""
         if "store" not in options:
-            raise UsageError('.option("store", "zk://…") says where the metadata is')
+            raise UsageError('the option "store" is missing, for example "zk://zk1:2181"')
         self.store = options["store"]
         self.names = several(options, "topics")
         self.size = whole_number(options, "topicsPerPartition", TOPICS_A_PARTITION)
@@ -72,7 +72,7 @@ class TopicReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition's topics as tuples in the order of the columns."""
-        # Where there are no partitions Spark reads once all the same, with None.
+        # If there are no partitions, Spark calls this once with None.
         if not isinstance(partition, TopicPartition):
             return
         with open_store(self.store) as store:
@@ -86,7 +86,7 @@ class TopicReader(DataSourceReader):
 
 
 class PulsarLedgers(DataSource):
-    """The ledgers of topics, one a row."""
+    """The ledgers of topics, one per row."""
 
     @classmethod
     def name(cls) -> str:
@@ -102,12 +102,12 @@ class PulsarLedgers(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the reader."""
         return LedgerReader(dict(self.options), schema.fieldNames())
 
 
 class PulsarCursors(DataSource):
-    """The cursors (subscriptions) of topics, one a row."""
+    """The cursors (subscriptions) of topics, one per row."""
 
     @classmethod
     def name(cls) -> str:
@@ -115,7 +115,7 @@ class PulsarCursors(DataSource):
         return "pulsar_cursors"
 
     def schema(self) -> str:
-        """Return the columns; with `cursors_ledger_id` not -1 the position is but a snapshot."""
+        """Return the columns. If `cursors_ledger_id` is not -1, the position is only a snapshot."""
         return (
             "topic string, cursor string, cursors_ledger_id bigint, mark_delete_ledger_id bigint,"
             " mark_delete_entry_id bigint, acknowledged_ranges int, properties map<string,string>,"
@@ -124,15 +124,15 @@ class PulsarCursors(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the reader."""
         return CursorReader(dict(self.options), schema.fieldNames())
 
 
 class LedgerReader(TopicReader):
-    """Rows of ledgers; those of a shadow without its source, and a broken record, have an `error`."""
+    """Rows of ledgers. A broken record, and a shadow topic whose source is missing, has an `error`."""
 
     def rows(self, store: Store, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the ledgers of topics in reading order; nothing for a topic that is gone by now."""
+        """Yield the ledgers of topics in reading order. Topics that were deleted meanwhile have none."""
         sources = ShadowSources(store)
         for record in filter(None, store.read_many(paths)):
             try:
@@ -145,7 +145,7 @@ class LedgerReader(TopicReader):
 
 
 class CursorReader(TopicReader):
-    """Rows of cursors. A record that is broken is one row with `error`."""
+    """Rows of cursors. A broken record is one row with `error`."""
 
     def rows(self, store: Store, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the cursors of topics in the order of their names."""
@@ -160,7 +160,7 @@ class CursorReader(TopicReader):
 
 
 def _names(record: Versioned) -> dict[str, Any]:
-    """Return what a record's path says, and what the store does."""
+    """Return the columns that come from a record's path and from the store."""
     topic, cursor = managed_place(record.path, record.value) or (None, None)
     return {
         "topic": None if topic is None else str(topic),
@@ -212,10 +212,10 @@ PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data sources known to a session.
+    """Register the data sources in a session.
 
-    Filters are pushed down where the session has PUSHDOWN set by now: Spark refuses a source that could
-    take filters in a session that does not have it.
+    Filters are pushed down if the session has PUSHDOWN enabled at this time. Spark refuses a source that
+    takes filters in a session that has it disabled.
     """
     pushed = spark.conf.get(PUSHDOWN, "false") == "true"
     entries = (PulsarEntriesPushed, PulsarMessagesPushed) if pushed else (PulsarEntries, PulsarMessages)

@@ -30,7 +30,7 @@ from pulsar_meta.stores.base import Store
 
 
 def whole_number(options: Mapping[str, str], name: str, default: int) -> int:
-    """Return the option `name` as a number from 1 on; UsageError, naming it, for what is none."""
+    """Return the option `name` as a number of at least 1. Raises UsageError."""
     text = options.get(name.lower(), str(default))
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise UsageError(f"{name} is a whole number, not {text[:40]!r}")
@@ -38,9 +38,9 @@ def whole_number(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def several(options: Mapping[str, str], name: str) -> list[str]:
-    """Return the texts of the option `name`: spaces between, or a JSON list; UsageError for a broken list.
+    """Return the option `name` as a list: text separated by spaces, or a JSON list. Raises UsageError.
 
-    Names of topics may have spaces in them. Spark's own option `paths` is such a list, too.
+    Topic names may contain spaces, so a JSON list is needed for them, as for Spark's own option `paths`.
     """
     text = options.get(name.lower(), "").strip()
     if not text.startswith("["):
@@ -55,7 +55,7 @@ def several(options: Mapping[str, str], name: str) -> list[str]:
 
 
 def truth(options: Mapping[str, str], name: str) -> bool:
-    """Return the option `name`, true or false, false without it; UsageError, naming it, for anything else."""
+    """Return the option `name`, which is true or false (the default). Raises UsageError."""
     text = options.get(name.lower(), "false")
     if text.lower() not in ("true", "false"):
         raise UsageError(f"{name} is true or false, not {text[:40]!r}")
@@ -67,14 +67,14 @@ HIGHEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Numbers within [low, high]; of `chosen` only, where that is not None."""
+    """The numbers within [low, high], restricted to `chosen` unless it is None."""
 
     low: int = 0
     high: int = HIGHEST
     chosen: frozenset[int] | None = None
 
     def holds(self, number: int) -> bool:
-        """Return whether a number is within them."""
+        """True if a number is within the bounds."""
         return self.low <= number <= self.high and (self.chosen is None or number in self.chosen)
 
     def narrowed(self, kind: str, value: Any) -> Bounds:
@@ -102,7 +102,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a query can need; `topics` and `keys` None for all."""
+    """The rows that a query can need. `topics` and `keys` are None if all are needed."""
 
     ledgers: Bounds = Bounds()
     entries: Bounds = Bounds()
@@ -112,7 +112,7 @@ class Wanted:
 
 
 def wanted_by(filters: Iterable[Any]) -> Wanted:
-    """Return what all `filters` (pyspark.sql.datasource.Filter) together leave."""
+    """Return the rows that all `filters` (pyspark.sql.datasource.Filter) let through."""
     wanted = Wanted()
     for one in filters:
         name, kind, value = getattr(one, "attribute", ()), type(one).__name__, getattr(one, "value", None)
@@ -136,7 +136,7 @@ ENTRIES_A_PARTITION: Final = 500_000
 
 @dataclass(frozen=True, slots=True)
 class EntryRange:
-    """Entries [first, last] of a ledger; `last` None to its end, `topic` None where it is not known."""
+    """The entries [first, last] of a ledger. `last` is None up to its end, `topic` is None if unknown."""
 
     topic: str | None
     ledger_id: int
@@ -145,7 +145,7 @@ class EntryRange:
 
 
 class EntryPartition(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[EntryRange]) -> None:
         """`ranges` are read in their order."""
@@ -154,7 +154,7 @@ class EntryPartition(InputPartition):
 
 
 class PulsarEntries(DataSource):
-    """Headers of entries. Options: `entries` (URLs, spaces between), and what is listed in docs/spark.md."""
+    """The headers of entries. docs/spark.md lists the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -166,28 +166,28 @@ class PulsarEntries(DataSource):
         return spark_schema(wanted_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the reader."""
         return EntryReader(dict(self.options), schema.fieldNames())
 
 
 class PulsarEntriesPushed(PulsarEntries):
-    """The same for sessions with spark.sql.python.filterPushdown.enabled: Spark refuses it in others."""
+    """The same for sessions with spark.sql.python.filterPushdown.enabled. Other sessions refuse it."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the reader."""
         return FilteredEntryReader(dict(self.options), schema.fieldNames())
 
 
 class EntryReader(DataSourceReader):
-    """Plans in the driver, reads in the workers; it travels between them."""
+    """Plans in the driver and reads in the workers. Spark pickles it in between."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        """Nothing is opened yet; UsageError for options that contradict each other."""
+        """Does not open the sources. Raises UsageError if options contradict each other."""
         urls = several(options, "entries")
         if not urls:
-            raise UsageError('pulsar_entries: .option("entries", "bookie-disk:/path") says where they are')
+            raise UsageError('pulsar_entries needs the option "entries", for example "bookie-disk:/path"')
         if any(url.startswith(f"{LIVE}:") for url in urls) and not options.get("store"):
-            raise UsageError('pulsar_entries: bookie: needs .option("store", "zk://…") too')
+            raise UsageError('pulsar_entries needs the option "store" to find the bookies of "bookie:"')
         self.sources = Sources(options.get("store"), tuple(urls))
         self.options = dict(options)
         self.size = whole_number(options, "entriesPerPartition", ENTRIES_A_PARTITION)
@@ -196,12 +196,12 @@ class EntryReader(DataSourceReader):
         self.wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide the entries: small ledgers together, large ones cut."""
+        """Divide the entries. Small ledgers share a partition, large ones are cut."""
         return [EntryPartition(ranges) for ranges in divide(self._ranges(self.size), self.size)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as Arrow batches."""
-        # Where there are no partitions Spark reads once all the same, with None.
+        # If there are no partitions, Spark calls this once with None.
         if not isinstance(partition, EntryPartition):
             return
         columns = [name for name in self.columns if name != TOPIC]
@@ -214,7 +214,7 @@ class EntryReader(DataSourceReader):
                     yield record_batch(batch, self.columns, part.topic)
 
     def _ranges(self, size: int) -> Iterator[tuple[EntryRange, int]]:
-        """Yield (range, how many entries it has at most) for all that is wanted."""
+        """Yield (range, largest number of entries that it may have) for everything that is needed."""
         entries = self.wanted.entries
         if entries.low > entries.high:
             return
@@ -227,7 +227,7 @@ class EntryReader(DataSourceReader):
                     yield EntryRange(topic, ledger_id, first, end), end - first + 1
 
     def _ledgers(self, opened: Opened) -> Iterator[tuple[str | None, int, int | None]]:
-        """Yield (topic, ledger, entries where known): of topics with a store, else all that are held."""
+        """Yield (topic, ledger, entries or None) for topics, or without a store for all ledgers."""
         wanted = self.wanted
         if opened.store is None:
             yield from ((None, one, None) for one in opened.entries.ledgers() if wanted.ledgers.holds(one))
@@ -240,7 +240,7 @@ class EntryReader(DataSourceReader):
                     yield topic.name, ledger.ledger_id, ledger.entries
 
     def _topics(self, store: Store) -> Iterator[Topic]:
-        """Yield the topics asked for; NotFoundError, DecodeError where a shadow's source cannot be read."""
+        """Yield the topics. Raises NotFoundError and DecodeError if a shadow topic's source is unreadable."""
 
         def fail(fault: PulsarMetaError) -> None:
             raise fault
@@ -251,16 +251,16 @@ class EntryReader(DataSourceReader):
 
 
 class FilteredEntryReader(EntryReader):
-    """Leaves out what the filters on topic, ledger_id and entry_id cannot want."""
+    """Skips entries that the filters on topic, ledger_id and entry_id reject."""
 
     def pushFilters(self, filters: list[Any]) -> list[Any]:
-        """Take note of the filters, and leave all of them to Spark as well."""
+        """Keep the filters. Spark applies all of them again."""
         self.wanted = wanted_by(filters)
         return filters
 
 
 def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns of the option `columns` (commas between), all without it; UsageError."""
+    """Return the columns in the option `columns`, separated by commas. Default: all. Raises UsageError."""
     names = tuple(name.strip() for name in options.get("columns", "").split(",") if name.strip())
     return checked_names(names, ENTRY_COLUMNS, "entries")
 

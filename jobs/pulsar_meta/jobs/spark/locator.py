@@ -1,8 +1,8 @@
-"""The locator finds by Spark the entries that hold indexes, in two stages, both over ledgers.
+"""The locator finds the entries that hold indexes, by Spark, in two stages over ledgers.
 
-In the first stage each task takes a slice of the ledgers and reads their index ranges: one row per ledger,
-which the driver sorts and broadcasts. In the second stage the questions are routed to ledgers, and each task
-answers the questions to its own ledgers.
+In the first stage each task takes a slice of the ledgers and reads their index ranges. The result has one
+row per ledger, and the driver broadcasts it. In the second stage the questions are routed to ledgers, and
+each task answers the questions to its own ledgers.
 
 The first indexes alone say where an index belongs, so most questions need one entry of each ledger, or none
 if ledgers have the property. Only if an index is not there, both ends of all ledgers are read, and the
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from pyspark import RDD, Broadcast, SparkContext
     from pyspark.sql import SparkSession
 
-# One in so many first indexes that a property claims is compared with the entry.
+# One in this many first-index properties is compared with the entry.
 SAMPLED: Final = 32
-# If a ledger has fewer than so many entries for each of its questions, all of them are read in one pass.
+# If a ledger has fewer entries per question than this, all of its entries are read in one pass.
 ENTRIES_PER_QUESTION: Final = 8
 # A ledger of more entries is not read as a whole.
 MOST_LOADED: Final = 50_000
@@ -96,7 +96,7 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of a search, and where the entries of each are. Their ledgers are numbered through."""
+    """The topics of a search, and the sources of their entries. Ledgers are numbered across all topics."""
 
     plans: tuple[TopicPlan, ...]
     sources: tuple[Sources, ...]
@@ -190,7 +190,7 @@ class Locator:
         ]
         self.complete = complete or not self.unread
         self.ranges: Rows | None = None
-        # What the ranges cost, in entries.
+        # The number of entries that were read for the ranges.
         self.entries_read = 0
 
     def answers(self, questions: RDD[Numbered]) -> RDD[Result]:
@@ -514,7 +514,7 @@ def is_settled(result: Result) -> bool:
     if result.answer is None:
         return False
     status = result.answer["status"]
-    # Without a reason, the entry was found, and it is not known if consumers see it.
+    # If there is no reason, the entry was found, but it is not known if consumers can see it.
     is_held = status in _HELD or (status == UNKNOWN and "reason" not in result.answer)
     return is_held or result.ledger == TOPIC
 

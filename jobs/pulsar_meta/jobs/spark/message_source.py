@@ -27,7 +27,7 @@ from pulsar_meta.jobs.topics.topic import Ledger, SegmentNames, Topic, followed,
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 from pulsar_meta.stores.base import Store
 
-# What a task reads at most, and how many tasks there are at least, where there is enough for them.
+# The most that a task reads, and the number of tasks if there is enough to read.
 ENTRIES_A_TASK: Final = 200_000
 BYTES_A_TASK: Final = 256 << 20
 FEWEST_ENTRIES: Final = 5_000
@@ -36,7 +36,7 @@ TASKS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A ledger to read: entries [first, last], and its size in bytes where that is written down."""
+    """The entries [first, last] of a ledger to read, and its size in bytes if the metadata has it."""
 
     topic: str | None
     scalable_topic: str | None
@@ -47,12 +47,12 @@ class Held:
 
     @property
     def entries(self) -> int:
-        """How many entries it has."""
+        """The number of entries."""
         return self.last - self.first + 1
 
 
 class MessagePartition(InputPartition):
-    """What one task reads: ranges of ledgers, and what became of the transactions of their topics."""
+    """The ranges of ledgers that one task reads, and the outcomes of their topics' transactions."""
 
     def __init__(self, ranges: Sequence[Held], transactions: Mapping[str, Transactions]) -> None:
         """`ranges` are read in their order."""
@@ -62,7 +62,7 @@ class MessagePartition(InputPartition):
 
 
 class PulsarMessages(DataSource):
-    """Messages. Options: `entries` (URLs, spaces between), and what is listed in docs/spark.md."""
+    """Messages. docs/spark.md lists the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,26 +75,26 @@ class PulsarMessages(DataSource):
         return spark_schema(checked_names(names, MESSAGE_COLUMNS, "messages"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the reader."""
         return MessageSourceReader(dict(self.options), schema.fieldNames())
 
 
 class PulsarMessagesPushed(PulsarMessages):
-    """The same for sessions with spark.sql.python.filterPushdown.enabled: Spark refuses it in others."""
+    """The same for sessions with spark.sql.python.filterPushdown.enabled. Other sessions refuse it."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the reader."""
         return FilteredMessageReader(dict(self.options), schema.fieldNames())
 
 
 class MessageSourceReader(DataSourceReader):
-    """Plans in the driver by the metadata, reads in the workers; it travels between them."""
+    """Plans in the driver from the metadata and reads in the workers. Spark pickles it in between."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        """Nothing is opened yet; UsageError for options that contradict each other."""
+        """Does not open the sources. Raises UsageError if options contradict each other."""
         urls = several(options, "entries")
         if not urls:
-            raise UsageError('pulsar_messages: .option("entries", "bookie-disk:/path") says where they are')
+            raise UsageError('pulsar_messages needs the option "entries", for example "bookie-disk:/path"')
         self.readable = truth(options, "readable")
         needed = "bookie:" if any(url.startswith(f"{LIVE}:") for url in urls) else ""
         needed = needed or ("readable" if self.readable else "")
@@ -111,7 +111,7 @@ class MessageSourceReader(DataSourceReader):
         self.wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide the entries: small ledgers together, large ones cut, so that no task is much longer."""
+        """Divide the entries. Small ledgers share a task and large ones are cut, so that tasks are even."""
         with self.sources.opened() as opened:
             held = list(self._held(opened))
             known = self._transactions(opened, held) if self.readable else {}
@@ -120,7 +120,7 @@ class MessageSourceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as Arrow batches."""
-        # Where there are no partitions Spark reads once all the same, with None.
+        # If there are no partitions, Spark calls this once with None.
         if not isinstance(partition, MessagePartition):
             return
         options = replace(self.options, keys=self.wanted.keys, from_index=self.wanted.index.low or None)
@@ -132,7 +132,7 @@ class MessageSourceReader(DataSourceReader):
                     yield from reader.read(part)
 
     def _held(self, opened: Opened) -> Iterator[Held]:
-        """Yield what is wanted of ledgers: of topics with a store, else of all that are held."""
+        """Yield the needed ranges of topics' ledgers, or without a store of all ledgers."""
         wanted, entries = self.wanted, self.wanted.entries
         for topic, scalable, ledger in self._ledgers(opened):
             if not wanted.ledgers.holds(ledger.ledger_id):
@@ -152,7 +152,7 @@ class MessageSourceReader(DataSourceReader):
                 yield from ((topic.name, topic.scalable_topic, ledger) for ledger in topic.ledgers)
 
     def _topics(self, store: Store) -> Iterator[Topic]:
-        """Yield the topics asked for; NotFoundError, DecodeError where a shadow's source cannot be read."""
+        """Yield the topics. Raises NotFoundError and DecodeError if a shadow topic's source is unreadable."""
         sources, migrated = ShadowSources(store, many=True), migrated_parts(store)
         for record in chosen_topics(store, self.names, everything=not self.names):
             topic = topic_of(record)
@@ -160,7 +160,7 @@ class MessageSourceReader(DataSourceReader):
             yield followed(topic, store, sources, _fail)
 
     def _transactions(self, opened: Opened, held: Iterable[Held]) -> dict[str, Transactions]:
-        """Return what became of the transactions of topics that have any."""
+        """Return the outcomes of transactions, by topic."""
         found: dict[str, Transactions] = {}
         wanted = {one.topic for one in held if one.topic is not None}
         for topic in self._topics(opened.store) if opened.store is not None else ():
@@ -174,19 +174,19 @@ class MessageSourceReader(DataSourceReader):
 
 
 class FilteredMessageReader(MessageSourceReader):
-    """Leaves out what the filters on topic, ledger_id, entry_id, key and index cannot want."""
+    """Skips messages that the filters on topic, ledger_id, entry_id, key and index reject."""
 
     def pushFilters(self, filters: list[Any]) -> list[Any]:
-        """Take note of the filters, and leave all of them to Spark as well."""
+        """Keep the filters. Spark applies all of them again."""
         self.wanted = wanted_by(filters)
         return filters
 
 
 def divide(held: Sequence[Held], size: int | None) -> Iterator[list[Held]]:
-    """Yield the ranges of tasks, in order: each of at most `size` entries.
+    """Yield the ranges of each task, in order, with at most `size` entries per task.
 
-    Without `size` there are about TASKS of them where there is enough to read, and none has more than
-    ENTRIES_A_TASK entries or, as far as sizes are known, BYTES_A_TASK bytes.
+    If `size` is None, there are about TASKS tasks if there is enough to read. A task then has at most
+    ENTRIES_A_TASK entries and, if sizes are known, BYTES_A_TASK bytes.
     """
     if size is None:
         share = sum(one.entries for one in held) // TASKS
@@ -212,7 +212,7 @@ def _cut(held: Held, size: int) -> Iterator[Held]:
 
 
 def _ranges(store: Store | None, ranges: Iterable[Held]) -> Iterator[Range]:
-    """Yield ranges with what BookKeeper says of their ledgers; its broken metadata is left to `check`."""
+    """Yield ranges with BookKeeper's metadata of their ledgers. `check` reports broken metadata."""
     asked = list(ranges)
     ledgers = [Ledger(one.ledger_id, state="open", topic=one.topic) for one in asked]
     known = with_bookkeeper(store, ledgers, lambda fault: None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """The questions to a cluster, for each topic and partition by itself, and the plans of the topics."""
+    """The questions to a cluster, one for each topic and partition, and the plans of the topics."""
 
     cluster: Cluster
     questions: tuple[Question, ...]
@@ -116,7 +116,7 @@ class Search:
         if kept is not None:
             self._keep(kept, locator, by_index)
         answers = dict(answers_in(results, spark))
-        # As in one process, the question that came first is charged for what all of them share.
+        # As in one process, the cost of the ranges counts for the first question.
         answers[min(answers)]["entries_read"] += locator.entries_read
         return answers
 

@@ -1,13 +1,11 @@
-"""The one place where a Spark session is made and ended.
+"""Start and stop Spark sessions, and the Java process that PySpark starts for them.
 
-Workers run on the Python that runs the command. Unless the settings are verbose, what Spark's Java prints
-goes to a file that is deleted at the end; the error's text says what went wrong.
+Workers run the same Python as the command. Unless the settings are verbose, the output of Spark's Java goes
+to a file that is deleted at the end, and errors quote the line that matters.
 
-The Java that a Spark session of ours talks to: started by PySpark, ended with us whatever ends us.
-
-A signal in the middle of PySpark's call would lose the process that it has just started. So PySpark starts
-it in a thread, where no signal is handled, in a process group of its own, and it is ended at exit within
-seconds. Where we are killed outright, Java finds its stdin closed and ends itself.
+Java ends when the command ends. If a signal interrupted PySpark while it starts Java, the new process would
+be lost. So PySpark starts Java in a thread, where no signal is handled, and in its own process group. At
+exit, Java is stopped within seconds. If the command is killed, Java's stdin is closed, so Java exits.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ if TYPE_CHECKING:
 
 
 START_SECONDS: Final = 300.0
-# How long Java may take to come up before it is ended, to tidy up after its stdin was closed, and to end
-# after SIGTERM.
+# How long to wait until Java has started before it is stopped, until it has cleaned up after its stdin was
+# closed, and until it exits after SIGTERM.
 INTERRUPTED_SECONDS: Final = 60.0
 FAREWELL_SECONDS: Final = 5.0
 TERMINATE_SECONDS: Final = 2.0
@@ -47,10 +45,10 @@ _running: Final[list[Java]] = []
 
 
 class Java:
-    """A Java that PySpark starts; `end` leaves nothing of its process group."""
+    """A Java process that PySpark starts. `end` stops its complete process group."""
 
     def __init__(self, settings: Mapping[str, str], log: IO[bytes] | None) -> None:
-        """`log` takes what Java prints; None: our stderr."""
+        """`log` receives Java's output. If it is None, the output goes to stderr."""
         self._settings = settings
         self._output = 2 if log is None else log.fileno()
         self._gateway: Any = None
@@ -74,7 +72,7 @@ class Java:
             self._starting = False
 
     def gateway(self) -> Any:
-        """Wait for Java and return PySpark's gateway to it; raises what PySpark raises if it ends."""
+        """Wait for Java and return PySpark's gateway to it. Raises PySpark's error if Java exits."""
         self._wait(START_SECONDS)
         if self._error is not None:
             raise self._error
@@ -83,22 +81,22 @@ class Java:
         return self._gateway
 
     def _wait(self, seconds: float) -> None:
-        """Wait until Java is up or failed; without a lock, since a signal's handler may wait here too."""
+        """Wait until Java has started or failed. Takes no lock, because a signal handler may also wait."""
         late = time.monotonic() + seconds
         while self._starting and time.monotonic() < late:
             time.sleep(0.02)
 
     def end(self) -> None:
-        """End Java: by closing its stdin, else with signals to its process group.
+        """Stop Java by closing its stdin, and if that fails with signals to its process group.
 
-        An interruption meanwhile ends the waiting. Of a Java that is not up yet only its stdin is closed.
+        An interruption ends the waiting. If Java has not started yet, only its stdin is closed.
         """
         with suppress(Exception, KeyboardInterrupt):
             self._wait(INTERRUPTED_SECONDS)
         process = None if self._gateway is None else self._gateway.proc
         if process is None or process.returncode is not None:
             return
-        # PySpark's objects send Java a word when they are collected; to one that ends that is an error.
+        # PySpark's objects send Java a message when they are collected, which fails if Java is stopping.
         self._gateway._gateway_client.is_connected = False
         with suppress(Exception, KeyboardInterrupt):
             process.stdin.close()
@@ -110,7 +108,7 @@ class Java:
 
 
 def start_java(settings: Mapping[str, str], log: IO[bytes] | None) -> Any:
-    """Return a gateway to a new Java; None where PySpark has one already and uses that."""
+    """Return a gateway to a new Java, or None if PySpark already has one, which it uses."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -133,7 +131,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 @contextmanager
 def leaving_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the program as an exit does (128 + the signal), with all its tidying."""
+    """Turn SIGTERM and SIGHUP into an exit with code 128 + the signal, so that the program cleans up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -144,7 +142,7 @@ def leaving_on_signals() -> Iterator[None]:
         received.append(number)
         for each in changed:
             signal.signal(each, signal.SIG_IGN)
-        # Before anything else: PySpark's objects talk to Java when they go, and would wait for a busy one.
+        # First of all, because PySpark's objects send Java messages when they are collected, and would wait.
         for java in _running:
             java.end()
         raise SystemExit(128 + number)
@@ -154,7 +152,7 @@ def leaving_on_signals() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if received:  # What PySpark tidies on the way out fails without Java; that is not the news.
+        if received:  # PySpark's cleanup fails without Java, which is only a consequence of the signal.
             raise SystemExit(128 + received[0]) from None
         raise
     finally:
@@ -164,7 +162,7 @@ def leaving_on_signals() -> Iterator[None]:
 
 LOG_READ: Final = 1 << 20
 MASTER_SECONDS: Final = 10.0
-# How long executors of a cluster are waited for, and how long none may come until these are all.
+# How long to wait for a cluster's executors. If none registers for QUIET_SECONDS, all have registered.
 EXECUTORS_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 1.0
 DYNAMIC: Final = "spark.dynamicAllocation.enabled"
@@ -179,10 +177,10 @@ QUIET: Final = {
 
 @contextmanager
 def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
-    """Give a session, and stop it at the end; one that is active already is used and left alone.
+    """Yield a session, and stop it at the end. A session that is already active is used and not stopped.
 
-    UnreachableError where there is no Java that will do or no Spark to be had; a job that fails inside
-    becomes a PulsarMetaError with the line that says why.
+    Raises UnreachableError if Spark or a suitable Java is missing, and PulsarMetaError with the line that
+    names the cause if a job fails.
     """
     active = active_session()
     if active is not None:
@@ -195,7 +193,7 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
             with failing_in_one_line():
                 yield session
         except (KeyboardInterrupt, SystemExit):
-            # Nothing more is asked of a Java that may be busy: it is ended at exit, within seconds.
+            # Java may be busy, so nothing more is sent to it. It is stopped at exit, within seconds.
             raise
         except BaseException:
             stop(session)
@@ -204,7 +202,7 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
 
 
 def active_session() -> SparkSession | None:
-    """Return the session that is active already, None where there is none or no pyspark."""
+    """Return the active session, None if no session is active or pyspark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         return None
     from pyspark.sql import SparkSession
@@ -213,18 +211,18 @@ def active_session() -> SparkSession | None:
 
 
 def stop(session: SparkSession) -> None:
-    """Stop a session, whatever state it is in."""
+    """Stop a session and ignore errors, because the session may be broken."""
     with suppress(Exception):
         session.stop()
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
-    """Start Spark and return its session; UnreachableError where it does not start."""
+    """Start Spark and return its session. Raises UnreachableError if Spark does not start."""
     missing = why_no_spark()
     if missing:
         raise UnreachableError(f"Spark cannot run: {missing}")
     find_master(settings.master)
-    # PySpark asks the environment for its workers' Python; the setting is read by spark-submit only.
+    # PySpark takes its workers' Python from the environment. Only spark-submit reads the setting.
     os.environ["PYSPARK_PYTHON"] = settings.conf.get("spark.pyspark.python", sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.master.startswith("local"):
@@ -239,9 +237,9 @@ def start_session(settings: SparkSettings) -> SparkSession:
 
 
 def _await_executors(session: SparkSession) -> None:
-    """Wait until no more executors come: a cluster's cores are not known before, and work is cut by them.
+    """Wait until no more executors register, because the work is divided by the number of cores.
 
-    Where they come and go as there is work, or none comes, there is nothing to wait for.
+    Does not wait if executors are allocated dynamically, and ends after EXECUTORS_SECONDS if none registers.
     """
     context: Any = session.sparkContext
     if context.master.startswith("local") or context.getConf().get(DYNAMIC, "false") == "true":
@@ -250,7 +248,7 @@ def _await_executors(session: SparkSession) -> None:
     known, since = 0, time.monotonic()
     while time.monotonic() < min(late, since + QUIET_SECONDS if known else late):
         time.sleep(QUIET_SECONDS / 10)
-        # The driver is among them.
+        # The map includes the driver.
         executors = context._jsc.sc().getExecutorMemoryStatus().size() - 1
         if executors != known:
             known, since = executors, time.monotonic()
@@ -258,7 +256,7 @@ def _await_executors(session: SparkSession) -> None:
 
 @contextmanager
 def _java_home() -> Iterator[None]:
-    """Set JAVA_HOME while Spark starts, where its Java is one that Spark would not find."""
+    """Set JAVA_HOME while Spark starts, if Spark would not find its Java otherwise."""
     with tempfile.TemporaryDirectory(prefix="pulsar-meta-java-") as directory:
         home = java_home_for_spark(Path(directory))
         if home is not None:
@@ -273,7 +271,7 @@ def _java_home() -> Iterator[None]:
 def _configuration(settings: SparkSettings) -> dict[str, str]:
     base = {"spark.master": settings.master, "spark.app.name": "pulsar-meta"}
     if settings.master.startswith("local"):
-        # A local session talks to itself only, whatever the machine's name resolves to.
+        # A local session only connects to itself, even if the machine's name resolves to another address.
         base |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return base | ({} if settings.verbose else QUIET) | dict(settings.conf)
 
@@ -289,9 +287,9 @@ def _connect(configuration: dict[str, str], log: IO[bytes] | None) -> SparkSessi
 
 
 def find_master(master: str) -> None:
-    """Raise UnreachableError where none of the hosts in `spark://host:port[,…]` takes a connection.
+    """Raise UnreachableError if no host in `spark://host:port[,…]` accepts a connection.
 
-    Spark itself tries for minutes and then reports something else.
+    Spark would try for minutes and then report another error.
     """
     if not master.startswith("spark://"):
         return
@@ -308,7 +306,7 @@ def find_master(master: str) -> None:
 
 @contextmanager
 def failing_in_one_line() -> Iterator[None]:
-    """Turn the error of a failed job into one line: that of the cause, not Java's stack."""
+    """Turn the error of a failed job into one line with its cause, without Java's stack trace."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -325,7 +323,7 @@ def _reason(error: Exception, log: IO[bytes]) -> str:
 
 
 def _cause(text: str) -> str:
-    """Return the line of an error that names its cause: the last of Python's, else the first of Java's."""
+    """Return the line that names the cause: the last error of Python, or else the first one of Java."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("at ", "...", "File "))]
     of_python = [line for line in lines if _python_error_re.match(line)]

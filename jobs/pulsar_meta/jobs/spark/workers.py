@@ -1,7 +1,7 @@
-"""The one way to Spark's workers: tasks go out, each worker opens the sources and works, results come back.
+"""Run tasks on Spark's workers. Each worker opens the sources, does its tasks and returns the results.
 
-Only plain values travel: URLs, tasks (ranges, plans, ledger ids), results. An error of ours in a worker
-travels as a value too, and is raised here.
+Tasks and results are plain values such as URLs, ranges and ledger ids. A PulsarMetaError in a worker is also
+returned as a value, and raised in the driver.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Partitions for each core, so that one slow partition does not hold up the rest.
+# Several partitions per core, so that one slow partition does not delay the end of the job.
 PARTITIONS_PER_CORE: Final = 4
-# What opening a ledger costs, in entries.
+# The cost of opening a ledger, in entries.
 LEDGER_COST: Final = 1000
-# By how much a job is larger than the one before it, at most.
+# The largest factor by which a job is larger than the previous one.
 GROWTH: Final = 4.0
 
 Input = TypeVar("Input")
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[Input]):
-    """One piece of work: where its entries are, what is to be done, and what that costs beside the others."""
+    """One piece of work: the sources of its entries, the input, and its cost relative to other tasks."""
 
     sources: Sources
     input: Input
@@ -43,7 +43,7 @@ class Task(Generic[Input]):
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the sources of a partition noted, and found damaged; it stands before the results."""
+    """The notes of a partition's sources, and the damage that they found. Comes before the results."""
 
     texts: tuple[str, ...]
     faults: tuple[DecodeError, ...]
@@ -61,14 +61,13 @@ def map_on_workers(
     streaming: bool = False,
     job_seconds: float = 0.0,
 ) -> Iterator[Result]:
-    """Yield what `work`, a function of a module, makes of each task, in the order of the tasks.
+    """Yield the result of `work`, a function of a module, for each task, in the order of the tasks.
 
-    What the sources noted goes to `spark.note`, what they found damaged beside what was read to
-    `spark.report`, each text once.
+    Notes of the sources go to `spark.note`, and damage that they found to `spark.report`, each text once.
 
-    All tasks are one job. With `streaming` a job has a task for each core, so that no more results than
-    these are in memory; with `job_seconds`, too, later jobs have more, and take about so long, since at the
-    end of each job cores wait for its last task. A PulsarMetaError of a worker is raised here.
+    All tasks are one job. With `streaming`, a job has one task per core, so that only these results are in
+    memory. With `job_seconds` as well, later jobs have more tasks and take about that long, because cores
+    are idle at the end of each job. Raises the PulsarMetaError of a worker.
     """
     context = session.sparkContext
     waiting = enumerate(tasks)
@@ -88,15 +87,15 @@ def map_on_workers(
 
 
 class Pace:
-    """How much one job does: a task for each core at first, later as much as takes `seconds`."""
+    """Chooses the size of jobs: one task per core at first, later as many as take `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        """0 seconds: a task for each core always."""
+        """With 0 seconds, every job has one task per core."""
         self._seconds = seconds
         self._cost, self._most = 0, 0.0
 
     def take(self, tasks: Iterator[Numbered[Input]], cores: int) -> list[Numbered[Input]]:
-        """Return the tasks of the next job, none where there are no more."""
+        """Return the tasks of the next job, an empty list at the end."""
         taken: list[Numbered[Input]] = []
         self._cost = 0
         while len(taken) < cores or self._cost < self._most:
@@ -108,7 +107,7 @@ class Pace:
         return taken
 
     def took(self, seconds: float) -> None:
-        """Learn from how long the last job took; the next one does several times as much at most."""
+        """Choose the size of the next job by the time of the last one; it grows by at most GROWTH."""
         self._most = self._cost * min(GROWTH, self._seconds / max(seconds, 0.01))
 
 
@@ -148,7 +147,7 @@ def divide(tasks: Sequence[Numbered[Input]], count: int) -> list[list[Numbered[I
 def _do(
     work: Callable[[Opened, Input], Result], partition: Sequence[Numbered[Input]]
 ) -> Iterator[tuple[int, Result | PulsarMetaError | Notes]]:
-    """Yield (number, result) of a partition's tasks; an error of ours takes the place of the last result."""
+    """Yield (number, result) for a partition's tasks. A PulsarMetaError replaces the last result."""
     number = partition[0][0]
     try:
         for sources, numbered in groupby(partition, key=lambda one: one[1].sources):
