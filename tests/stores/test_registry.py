@@ -132,3 +132,18 @@ def test_a_live_server_and_its_data_are_opened_by_every_form_of_address(
             assert store.read(f"{root}/a").value == b"x"
     with open_store(f"{data}?chroot={root}") as store:
         assert store.children("/") == ["a"]
+
+
+def test_restore_reads_a_truncated_snapshot_from_its_path(tmp_path: Path) -> None:
+    with open_store(f"dir:{tmp_path / 'store'}", read_only=False) as store:
+        for name in "abc":
+            store.put(f"/admin/clusters/{name}", b"{}", ABSENT)
+    whole, truncated = tmp_path / "whole.ndjson", tmp_path / "truncated.ndjson"
+    assert pulsar_meta_here("snapshot", str(whole), "--store", str(tmp_path / "store")).returncode == 0
+    truncated.write_bytes(whole.read_bytes()[:-100])
+    (tmp_path / "target").mkdir()
+    target = f"dir:{tmp_path / 'target'}"
+    refused = pulsar_meta_here("restore", str(truncated), "--store", target, "--dry-run")
+    assert refused.returncode == 4, refused.stderr
+    partial = pulsar_meta_here("restore", str(truncated), "--partial", "--store", target, "--dry-run")
+    assert partial.returncode == 0, partial.stderr

@@ -120,24 +120,24 @@ def reason(error: Exception, seconds: float) -> str:
 
 def _addresses(host: str, port: int, seconds: float) -> list[tuple[str, int]]:
     """Resolve a host. Raises TimeoutError if the resolver does not answer in time."""
-    found: list[list[tuple[str, int]] | Exception] = []
+    results: list[list[tuple[str, int]] | Exception] = []
 
     def resolve() -> None:
         try:
             rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.append(list(dict.fromkeys((str(row[4][0]), port) for row in rows)))
+            results.append(list(dict.fromkeys((str(row[4][0]), port) for row in rows)))
         except (OSError, UnicodeError) as error:
-            found.append(error)
+            results.append(error)
 
     # getaddrinfo has no time limit, and waits half a minute for a dead resolver.
     thread = Thread(target=resolve, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not found:
+    if not results:
         raise TimeoutError
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return results[0]
 
 
 def connection_problem(endpoints: Sequence[str], seconds: float) -> str | None:

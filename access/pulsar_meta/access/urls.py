@@ -115,8 +115,8 @@ def redact_about(url: str, text: str) -> str:
     return redact(text)
 
 
-def _without_user(found: re.Match[str]) -> str:
-    authority, rest = found["authority"], found["rest"]
+def _without_user(match: re.Match[str]) -> str:
+    authority, rest = match["authority"], match["rest"]
     hidden, shown = "", authority + rest
     *user, hosts = re.split(_AT, authority)
     named = hosts and all(map(_host_re.fullmatch, hosts.split(",")))
