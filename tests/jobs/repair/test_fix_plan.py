@@ -10,6 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, UsageError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.codes import Finding
 from pulsar_meta.jobs.repair.fix_plan import FixPlan, Planner, read_plan, replayed, write_plan
 from pulsar_meta.jobs.rewrite.guards import Overrides
@@ -19,11 +20,13 @@ from pulsar_meta.jobs.rewrite.undo import put_back
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.memory import MemoryStore
 from tests.damage import (
+    Disks,
     NotApplicableError,
     check_findings,
     cluster_damage,
     cursor_damage,
     damaged,
+    entry_damage,
     healthy_store,
     ledger_damage,
     record_damage,
@@ -67,13 +70,35 @@ def test_a_plan_leaves_exactly_the_findings_that_it_lists(
             check_plan(store, tmp_path, names_of)
 
 
-def check_plan(store: MemoryStore, folder: Path, names: list[str]) -> None:
+@pytest.mark.parametrize("name", sorted(entry_damage.DAMAGE))
+def test_a_plan_with_disks_leaves_exactly_the_findings_that_it_lists(
+    capture: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    url = f"bookie-disk:{folder}"
+    with open_entries([url]) as source:
+        try:
+            patient = damaged(
+                healthy_store(folder), Random(name), [entry_damage.DAMAGE[name]], Disks(source, (url,))
+            )
+        except NotApplicableError:
+            pytest.skip("the capture has nothing to damage so")
+        check_plan(patient.store, tmp_path, [name], patient.entries, url)
+
+
+def check_plan(
+    store: MemoryStore, folder: Path, names: list[str], source: EntrySource | None = None, *urls: str
+) -> None:
     """Plan, read the plan again, apply it, check, and undo it."""
+
+    def findings_of(view: Store) -> Iterable[Finding]:
+        return check_findings(view, source, urls=urls)  # type: ignore[arg-type]
+
     before = {path: value.value for path, value in store.values.items()}
-    plan = planner(store).plan(findings_of)
+    plan = planner(store, source).plan(findings_of)
     file, undo_file = folder / "plan", folder / "undo"
     write_plan(plan, file)
-    again = replayed(planner(store), file)
+    again = replayed(planner(store, source), file)
     assert list(again.decided()) == list(plan.decided()), names
     apply(store, again, undo_file)
     stays = sorted(str(finding.document()) for finding in plan.stays)

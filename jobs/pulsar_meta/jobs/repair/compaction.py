@@ -1,13 +1,13 @@
-"""`repair compaction`: the pointer to a topic's compacted data, back to where it lies, or away.
+"""`repair compaction`: restore or remove a topic's reference to its compacted data.
 
-The pointer is a property of the position of the cursor `__compaction`, and at that position readers of
-compacted data go on with what was not compacted. So a pointer is written together with the position of the
-last message in its ledger, never alone. Brokers write a later one where the messages behind it had no key or
-removed theirs: these then come again, which changes nothing of what is left of a key. Which ledgers there
-are is said by the custom metadata that brokers give them.
+The reference is a property of the cursor `__compaction`. Readers of compacted data continue at the cursor's
+position in the original topic, so this repair writes the reference together with the position of the last
+message in the compacted ledger. A broker would write a later position if the messages in between had no key
+or deleted theirs. These messages are then redelivered, which does not change the last value of any key.
+Compacted ledgers are found by their custom metadata.
 
 Sources: apache/pulsar TwoPhaseCompactor, CompactedTopicImpl, PersistentTopic (the horizon is the cursor's
-mark-delete position); apache/pulsar#26483, #26512; tried on 4.0.7 and 4.2.4.
+mark-delete position); apache/pulsar#26483, #26512. Tested with 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from pulsar_meta.stores.base import Store, Versioned
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A whole ledger of a topic's compacted data: up to which entry it goes, how many entries it has.
+    """A closed ledger with compacted data of a topic. `end` is the last position that it covers.
 
-    `why_not` says why a pointer to it would be wrong.
+    `why_not` is the reason against referring to it.
     """
 
     ledger_id: int
@@ -51,7 +51,7 @@ class Candidate:
 
     @property
     def text(self) -> str:
-        """What it is, in a sentence."""
+        """A sentence that describes the ledger."""
         fit = "" if self.why_not is None else f": {self.why_not}"
         holds = f"{self.entries} entries of compacted data up to {self.end.ledger_id}:{self.end.entry_id}"
         return f"ledger {self.ledger_id} has {holds}{fit}"
@@ -66,10 +66,10 @@ def repair_compaction(
     ledger_id: int | None = None,
     drop: bool = False,
 ) -> Repair:
-    """Return what points a topic to its compacted data: to `ledger_id`, else to what goes farthest.
+    """Make a topic refer to its compacted data in `ledger_id`, or in the ledger that reaches farthest.
 
-    `drop`: to none. NotFoundError where there is no such topic, or no such ledger; UsageError where the
-    cursor's state is not known, or nothing can be pointed to.
+    `drop` removes the reference instead. Raises NotFoundError if there is no such topic or ledger, and
+    UsageError if the cursor's state is unknown or no ledger fits.
     """
     topic = SubscriptionReader.of(store, source, lambda error: None).topic(read_topic(store, name))
     seen = current(store, name.cursor_path(COMPACTION))
@@ -104,7 +104,7 @@ def repair_compaction(
 def _cursor(
     store: Store, source: EntrySource | None, topic: Topic, name: TopicName, seen: Versioned
 ) -> Diagnosis:
-    """Return what is known of the cursor, a state without position where it has no record."""
+    """Find the state of the cursor. It has no position if there is no record."""
     try:
         found = diagnosis(store, source, topic, name, COMPACTION, seen)
     except NotFoundError:
@@ -153,7 +153,7 @@ def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool
 def _candidates(
     store: Store, source: EntrySource | None, topic: Topic, name: TopicName, found: Diagnosis
 ) -> list[Candidate]:
-    """Return the ledgers that were created for the topic's compacted data and have some."""
+    """Find the ledgers with compacted data of the topic, by their custom metadata."""
     ids = index_ledgers(store.scan(LEDGERS)).with_owner(owner_hash("compacted", str(name), COMPACTION))
     facts = read_facts(store, ids)
     ledgers = with_bookkeeper(store, map(Ledger, ids), lambda error: None)
@@ -164,7 +164,7 @@ def _candidates(
 def _candidate(
     source: EntrySource | None, topic: Topic, found: Diagnosis, ledger: Ledger, facts: LedgerFacts
 ) -> Candidate | None:
-    """Return what a ledger would give; None for one that is open, empty, or says no end."""
+    """Examine a ledger; None if it is open, empty, or has no end in its metadata."""
     if facts.full is None or facts.full.compacted_to is None or facts.last_entry in (None, -1):
         return None
     end, entries = Position(*facts.full.compacted_to), (facts.last_entry or 0) + 1
@@ -177,7 +177,7 @@ def _candidate(
 def _read_through(
     source: EntrySource | None, ledger: Ledger, entries: int
 ) -> tuple[Position | None, str | None]:
-    """Return of which entry the last compacted one was made, and what is wrong with the ledger's entries."""
+    """Return the original position of the last compacted entry, and the first fault in the entries."""
     if source is None:
         return None, None
     count, last = 0, Position(-1, -1)
@@ -196,7 +196,7 @@ def _read_through(
 
 
 def _misfit(topic: Topic, found: Diagnosis, end: Position, last: Position | None) -> str | None:
-    """Return why a ledger that goes up to `end` does not fit; one whose last message is that one does."""
+    """Return the reason why a ledger that covers up to `end` does not fit, None if it does."""
     if last == end:
         return None
     if last is not None and last > end:
@@ -209,7 +209,7 @@ def _misfit(topic: Topic, found: Diagnosis, end: Position, last: Position | None
 
 
 def _chosen(candidates: Sequence[Candidate], ledger_id: int | None) -> Candidate:
-    """Return the ledger that is asked for, or the fitting one that goes farthest."""
+    """Choose the given ledger, or the fitting one that reaches farthest."""
     if ledger_id is not None:
         named = next((one for one in candidates if one.ledger_id == ledger_id), None)
         if named is None:
@@ -225,7 +225,7 @@ def _chosen(candidates: Sequence[Candidate], ledger_id: int | None) -> Candidate
 
 
 def _given_up(topic: Topic, found: Diagnosis, chosen: Candidate) -> tuple[str, ...]:
-    """Return what lies behind the chosen ledger's end and before where the cursor stood, and was trimmed."""
+    """Describe the compacted data after the chosen ledger's end that was trimmed from the topic."""
     at = found.mark_delete
     if (
         at is None
@@ -249,7 +249,7 @@ def _will(found: Diagnosis, chosen: Candidate) -> str:
 
 
 def _pointing(found: Diagnosis, chosen: Candidate) -> ManagedCursorInfo:
-    """Return the record that points to a ledger, and stands where that ends."""
+    """Make the record that refers to a ledger, at the position where the ledger ends."""
     new = _with_state(found)
     if found.mark_delete != chosen.end:
         for field in ("individualDeletedMessages", "batchedEntryDeletionIndexInfo"):
@@ -269,7 +269,7 @@ def _dropped(
     there: bool,
     said: list[str],
 ) -> Repair:
-    """Return what takes the pointer away; a pointer to a ledger that exists is given up."""
+    """Remove the reference. If its ledger exists, data becomes unreachable."""
     if pointer is None:
         return Repair("compaction", ((seen, keep(seen, "already")),), said=tuple(said))
     new = _with_state(found)
@@ -292,7 +292,7 @@ def _dropped(
 
 
 def _with_state(found: Diagnosis) -> ManagedCursorInfo:
-    """Return the record with the true state in it: properties of a record beside a ledger are ignored."""
+    """Make a record with the current state, because brokers ignore properties next to a cursor ledger."""
     if isinstance(found.state, PositionInfo):
         return record_with(found.record, found.state)
     new = ManagedCursorInfo()

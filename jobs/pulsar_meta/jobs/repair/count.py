@@ -1,19 +1,16 @@
-"""`repair count` and `repair termination`: where a ledger or a terminated topic ends.
+"""`repair count` and `repair termination`: correct the end of a ledger or of a terminated topic.
 
-`count` applies if the topic's list and BookKeeper's metadata disagree. With the bookies' disks both get the
-number of
-entries that the disks have. Without disks, a count of zero is replaced by the end in BookKeeper's metadata,
-because a
-broker that loads the topic would drop the ledger; for any other mismatch the right end is unknown, so the
-ledger
-becomes OPEN and the next reader recovers it from the bookies. The last ledger of a list is always opened that
-way.
+`count` applies if the topic's list and BookKeeper's metadata disagree. With the bookies' disks, both get
+the number of entries on the disks. Without disks, a count of zero is replaced by the end in BookKeeper's
+metadata, because a broker that loads the topic would drop the ledger. For any other mismatch the right end
+is unknown, so the ledger becomes OPEN and the next reader recovers it from the bookies. The last ledger of
+a list is always opened that way.
 
-`termination` applies to a topic that was terminated before its last entry. It removes the position, so the
-topic
-accepts messages again, or moves it to the last entry.
+`termination` applies to a topic that was terminated before its last entry. It removes the position, so that
+the topic accepts messages again, or moves it to the last entry.
 
-Sources: apache/pulsar ManagedLedgerImpl (initialize, asyncTerminate); run on 4.0.7, 4.2.4 and 5.0.0-M1.
+Sources: apache/pulsar ManagedLedgerImpl (initialize, asyncTerminate). Tested with 4.0.7, 4.2.4 and
+5.0.0-M1.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ from pulsar_meta.stores.base import Store, Versioned
 
 
 class End(NamedTuple):
-    """Where a ledger ends: how many entries it has, how many bytes of data."""
+    """The end of a ledger, as its number of entries and of data bytes."""
 
     entries: int
     length: int
@@ -56,7 +53,7 @@ class End(NamedTuple):
 
 @dataclass(slots=True)
 class _Changes:
-    """What becomes of one topic: its record's new ends, its ledgers' metadata, and what is said of it."""
+    """The changes to one topic: new ends in its list, new ledger metadata, and messages about them."""
 
     ends: dict[int, End] = field(default_factory=dict)
     metadata: list[Decided] = field(default_factory=list)
@@ -72,9 +69,9 @@ def repair_count(
     ledger_ids: Sequence[int] = (),
     readers: Readers = ANY,
 ) -> Repair:
-    """Return what makes a topic's list and BookKeeper's metadata agree, for some of its ledgers or for all.
+    """Make a topic's list and BookKeeper's metadata agree, for the given ledgers or for all.
 
-    NotFoundError where the topic is not there, or does not list one of the ledgers; UsageError for a shadow.
+    Raises NotFoundError if there is no such topic or listed ledger, and UsageError for a shadow topic.
     """
     decided, said, losses, ledgers = list[Decided](), list[str](), list[str](), 0
     listed = set[int]()
@@ -137,7 +134,7 @@ def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Ch
 
 
 def _on_disks(source: EntrySource | None, ledger: Ledger, claimed: int) -> End | None:
-    """Return where a ledger ends by the disks, at most where somebody says; None: they do not decide."""
+    """Find the end of a ledger on the disks, at most at `claimed`; None if disks are missing."""
     last = None if source is None else source.last_entry(ledger.ledger_id)
     if source is None or last is None or not all_here(source, ledger, max(last + 1, claimed)):
         return None
@@ -171,7 +168,7 @@ def _open(store: Store, ledger: Ledger, changes: _Changes, said: str) -> None:
 
 
 def _record(record: Versioned, changes: _Changes, readers: Readers) -> Decided:
-    """Return what becomes of the topic's record."""
+    """Decide how the topic's record changes."""
     if changes.unknown:
         return undecided(record, "; ".join(changes.unknown))
     if not changes.ends:
@@ -193,9 +190,9 @@ def repair_termination(
     at_end: bool = False,
     readers: Readers = ANY,
 ) -> Repair:
-    """Return what lets a topic, or each of its partitions, be read to its end; where it ends so stays.
+    """Make a topic, or each of its partitions, readable to its end.
 
-    NotFoundError where it is not there, DecodeError where its record is broken, UsageError for a shadow.
+    Raises NotFoundError, DecodeError if the record is damaged, and UsageError for a shadow topic.
     """
     topics = held_partitions(store, name)[0]
     decided, said = list[Decided](), list[str]()
@@ -215,7 +212,7 @@ def repair_termination(
 def _decided(
     store: Store, source: EntrySource | None, name: TopicName, readers: Readers, *, at_end: bool
 ) -> tuple[Decided, str]:
-    """Return the decision about one topic, and what is to be said of it."""
+    """Decide about one topic; also return a message."""
     seen = own_record(store, name)
     topic = topic_of(seen)
     if topic.terminated is None:
@@ -237,7 +234,7 @@ def _decided(
 
 
 def _entries(ledger: Ledger, source: EntrySource | None) -> int | None:
-    """Return how many entries a ledger has, wherever the topic was terminated; None where it is open."""
+    """Count the entries of a ledger regardless of the termination; None if it is open."""
     known = ledger.bookkeeper
     if known is not None and known.last_entry is not None:
         return known.last_entry + 1

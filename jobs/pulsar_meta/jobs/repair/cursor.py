@@ -1,11 +1,12 @@
-"""`repair cursor`: a record that brokers load, for a cursor whose own, or whose ledger, they cannot read.
+"""`repair cursor`: write a record that brokers can load, if a cursor's record or its ledger is unreadable.
 
-The new record names no ledger: it holds the state itself, which every release believes. The state is read
-from the cursor's ledger where that has entries, whether BookKeeper still knows the ledger or not; a record
-that says nothing has its ledger found by the custom metadata of ledgers. Or a position is asked for.
+The new record contains the state itself, which every release accepts, and refers to no ledger. The state
+comes from the readable part of the record or from the cursor's ledger, even if BookKeeper has lost the
+ledger's metadata. If the record doesn't name the ledger, the custom metadata of ledgers does. Otherwise the
+operator has to choose a position.
 
-Sources: apache/pulsar ManagedCursorImpl (recover, recoverFromLedger, isBkErrorNotRecoverable); what brokers
-do was tried on 4.0.7 and 4.2.4.
+Sources: apache/pulsar ManagedCursorImpl (recover, recoverFromLedger, isBkErrorNotRecoverable). The effects on
+brokers were tested with 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from pulsar_meta.jobs.topics.topic import Position, Topic, read_topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
-# The last entry that counts as read, or an end of the topic.
+# The last entry that counts as acknowledged, or an end of the topic.
 Target = Position | Literal["earliest", "latest"]
 WHICH = "--position LEDGER:ENTRY, --earliest or --latest"
 
 
 class Diagnosis(NamedTuple):
-    """What is wrong with a cursor, and what is known of its state.
+    """The damage to a cursor, and its last known state.
 
-    `record` is what its record says, of a broken one what is left. `wrong` is None where brokers load it as
-    it is, and `unseen` says why that is not known. `state` was found in `ledger_id`, entry `entry_id`, or in
-    the record; None where nothing says it. `rewinds` is where a broker goes back to by itself. `salvaged` is
-    what is left of a damaged record if brokers can load it.
+    `record` has the readable fields of its record. `wrong` describes the damage, None if brokers can load
+    the record; `unseen` is the reason if that is unknown. `state` is from entry `entry_id` of `ledger_id`,
+    or from the record, and None if it is lost. `rewinds` is the position to which a broker would go back.
+    `salvaged` is the readable part of a damaged record, if brokers can load it.
     """
 
     record: ManagedCursorInfo
@@ -62,7 +63,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def mark_delete(self) -> Position | None:
-        """Where the cursor stands; None where nothing says it."""
+        """The mark-delete position, None if it is lost."""
         if isinstance(self.state, PositionInfo):
             return Position(self.state.ledgerId, self.state.entryId)
         if self.state is None:
@@ -78,10 +79,10 @@ def repair_cursor(
     target: Target | None,
     readers: Readers,
 ) -> Repair:
-    """Return what gives a cursor a record that brokers load, at `target`, else at the state of its ledger.
+    """Write a record that brokers can load, at `target` or, without it, with the last known state.
 
-    NotFoundError where there is no such topic or cursor; UsageError where a position has to be asked for, or
-    the topic has not got it; DecodeError where the topic's own record is broken.
+    Raises NotFoundError if there is no such topic or cursor, UsageError if the operator has to choose a
+    position or chose one outside the topic, and DecodeError if the topic's own record is damaged.
     """
     topic = SubscriptionReader.of(store, source, lambda error: None).topic(read_topic(store, name))
     seen = current(store, name.cursor_path(cursor))
@@ -105,7 +106,7 @@ def repair_cursor(
 
 
 def _healthy(seen: Versioned, found: Diagnosis, looked: dict[str, int], unlooked: dict[str, str]) -> Repair:
-    """Return that nothing is to be done; UsageError where that is not known."""
+    """Keep a record that brokers can load. Raises UsageError if it is unknown whether they can."""
     if found.unseen is not None:
         raise UsageError(f"whether it needs repair is not known: {found.unseen} (--entries, or {WHICH})")
     decided = (seen, keep(seen, "already"))
@@ -121,7 +122,7 @@ def diagnosis(
     cursor: str,
     seen: Versioned,
 ) -> Diagnosis:
-    """Return what is wrong with the cursor that has this record; NotFoundError where nothing knows of it."""
+    """Find the damage to a cursor. Raises NotFoundError if there is no record and no state of it."""
     try:
         record = decode_cursor(seen.value)
     except DecodeError as error:
@@ -247,7 +248,7 @@ def _is_own_ledger(store: Store, name: TopicName, cursor: str, ledger_id: int) -
 
 
 def _states(store: Store, source: EntrySource | None, name: TopicName, cursor: str) -> Iterator[CursorState]:
-    """Yield the states in ledgers that were created for a cursor, the newest ledger's first."""
+    """Yield the states in the cursor's ledgers, by their custom metadata, newest ledger first."""
     if source is None:
         return
     for ledger_id in reversed(
@@ -259,14 +260,14 @@ def _states(store: Store, source: EntrySource | None, name: TopicName, cursor: s
 
 
 def _read_state(record: ManagedCursorInfo, source: EntrySource | None) -> CursorState | None:
-    # Bookies are asked by the ledger's metadata, which may be what is broken.
+    # Live bookies are found by the ledger's metadata, which may be damaged.
     with suppress(NotFoundError, DecodeError):
         return state_of(record, source)
     return None
 
 
 def _new_record(topic: Topic, found: Diagnosis, target: Target | None) -> tuple[ManagedCursorInfo, Position]:
-    """Return the record to be written, and its position."""
+    """Return the new record and its mark-delete position."""
     if target is None:
         if found.salvaged is not None:
             return found.salvaged, Position(
@@ -288,7 +289,7 @@ def _new_record(topic: Topic, found: Diagnosis, target: Target | None) -> tuple[
 
 
 def _position(topic: Topic, target: Target) -> Position:
-    """Return the mark-delete position that is asked for; UsageError where the topic has not got it."""
+    """Convert a target to a mark-delete position. Raises UsageError if it is outside the topic."""
     ledgers = {ledger.ledger_id: ledger for ledger in topic.ledgers}
     if not ledgers:
         raise UsageError(f"{topic.name} has no ledger in which a cursor could stand")
@@ -312,7 +313,7 @@ def _position(topic: Topic, target: Target) -> Position:
 def _consequences(
     topic: Topic, found: Diagnosis, new: ManagedCursorInfo, position: Position, cursor: str, asked: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what a new record means, and what may be lost by it."""
+    """Return the effects of a new record, and its losses."""
     acks = acks_of(new)
     left = backlog(topic.ledgers, position, acks)
     more = "" if left.open_ledger is None else " or more"

@@ -1,24 +1,18 @@
-"""`repair generator`, `repair partitions` and `repair offload`: records that need no entries to be repaired.
+"""`repair generator`, `repair partitions` and `repair offload`: repairs of records that need no entries.
 
-`generator` raises the counter of ledger ids above every known id: the counter, ledgers in `/ledgers`, those
-that
-topics, cursors and schemas name, and with `--entries` those on the bookies' disks, including deleted ones
-that are
-still in entry logs. A ledger id that is given out twice overwrites entries, and a new ledger with a low id
-sorts
-before the topic's other ledgers.
+`generator` raises the counter of ledger ids above every known id. Known ids are the counter itself, ledgers
+in `/ledgers`, ledgers that topics, cursors and schemas refer to, and with `--entries` ledgers on the
+bookies' disks, including deleted ones that are still in entry logs. If a ledger id is assigned twice,
+entries are overwritten, and a new ledger with a low id sorts before the topic's other ledgers.
 
-`partitions` rewrites the record of a partitioned topic by the partitions that exist; without it, PIP-414
-brokers
-refuse them.
+`partitions` rewrites the record of a partitioned topic from the existing partitions. Brokers with PIP-414
+refuse partitions without that record.
 
 `offload` clears the offload context, so that brokers read the ledger from the bookies and offload it again
-later. It
-needs BookKeeper's copy.
+later. It needs BookKeeper's copy.
 
 Sources: apache/pulsar PulsarLedgerIdGenerator.java, PartitionedTopicMetadata, ManagedLedgerImpl
-(getLedgerHandle,
-prepareLedgerInfoForOffloaded), OffloadUtils; PIP-414; run on 4.0.7 and 4.2.4.
+(getLedgerHandle, prepareLedgerInfoForOffloaded), OffloadUtils; PIP-414. Tested with 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations
@@ -51,7 +45,7 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned
 def repair_generator(
     store: Store, source: EntrySource | None, report: Report, at_least: int | None = None
 ) -> Repair:
-    """Return what brings the generator of ledger ids behind every id that is known, or to `at_least`.
+    """Raise the generator of ledger ids above every known id, or to `at_least`.
 
     Broken records go to `report`: the ids that they name are not known. UsageError for a store that counts
     nothing.
@@ -96,10 +90,11 @@ def _asked(at_least: int) -> Survey:
 
 
 def repair_partitions(store: Store, name: TopicName, wanted: int | None = None) -> Repair:
-    """Return what gives a partitioned topic its record: `wanted` partitions, else as many as there are.
+    """Write the record of a partitioned topic with `wanted` partitions, by default the existing ones.
 
-    A number in the record that is higher stays: partitions come into being when they are first used.
-    UsageError for a partition's name, or fewer than there are; NotFoundError where no partition exists.
+    A higher number in the record stays, because partitions are created when they are first used. Raises
+    UsageError for the name of a partition or a number that is too low, and NotFoundError if no partition
+    exists.
     """
     if name.partition is not None:
         raise UsageError(f"{name} is a partition: name its topic, {name.partitioned}")
@@ -128,7 +123,7 @@ def repair_partitions(store: Store, name: TopicName, wanted: int | None = None) 
 
 
 def _document(seen: Versioned) -> dict[str, Any] | None:
-    """Return what the record says, None where that makes no sense."""
+    """Parse the record, None if it makes no sense."""
     try:
         held = read_json_object(seen.value)
     except DecodeError:
@@ -144,7 +139,7 @@ def _was(seen: Versioned, held: dict[str, Any] | None) -> str:
 
 
 def _value(seen: Versioned, held: dict[str, Any] | None, count: int) -> bytes:
-    """Return the record with that number; whatever else it says stays."""
+    """Set the number of partitions in the record, and keep its other fields."""
     if held is None:
         return b'{"partitions":%d,"deleted":false}' % count
     return edit_json(seen.value.decode(), held | {"partitions": count}).text.encode()
@@ -154,7 +149,7 @@ OBJECT_THERE: Final = "its object is there"
 
 
 class Judged(NamedTuple):
-    """An offloaded ledger, what is to be said of it, and whether it goes back to BookKeeper."""
+    """An offloaded ledger, a message about it, and whether brokers will read it from BookKeeper again."""
 
     ledger_id: int
     text: str
@@ -164,11 +159,11 @@ class Judged(NamedTuple):
 def repair_offload(
     store: Store, source: EntrySource | None, name: TopicName, ledger_ids: Sequence[int], readers: Readers
 ) -> Repair:
-    """Return what has brokers read ledgers of a topic from BookKeeper: these, else all that need it.
+    """Make brokers read ledgers of a topic from BookKeeper again, by default all that need it.
 
-    Those that need it began an offload that did not end, or have no object in the tiered storage among
-    `source`. NotFoundError for a topic or a ledger that is not there, UsageError for a shadow, and a ledger
-    that was not offloaded, DecodeError where the record is broken.
+    A ledger needs it if its offload did not finish, or if `source` has tiered storage without its object.
+    Raises NotFoundError if there is no such topic or ledger, UsageError for a shadow topic or a ledger that
+    was not offloaded, and DecodeError if the record is damaged.
     """
     seen = own_record(store, name)
     topic = topic_of(seen)

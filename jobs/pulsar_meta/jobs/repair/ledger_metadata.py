@@ -1,15 +1,14 @@
-"""`repair ledger-metadata`: BookKeeper's metadata of ledgers that Pulsar names, where it is gone or garbage.
+"""`repair ledger-metadata`: write BookKeeper's metadata of referenced ledgers that is lost or corrupt.
 
-Of a ledger of a topic that is not its last, the list says where it ends. The last one, and what cursors,
-schemas and compaction name, is written OPEN, without an end: whoever opens it next recovers it, and the
-bookies say where it ends. What a list cannot say (quorums, bookies, digest type, password) is taken from
-the disks where these are given, else from another ledger of the same kind. Which bookies had it is not known
-then: unless all bookies have every entry, all of them become its ensemble, each with every entry by the
-metadata, and a reader asks one after the other.
+The topic's list has the end of each ledger but the last. The last one, and the ledgers of cursors, schemas
+and compaction, become OPEN without an end, so that the next reader recovers them from the bookies. Quorums,
+bookies, digest type and password come from the disks if these are given, or else from another ledger of the
+same kind. In that case the bookies of the ledger are unknown: unless every bookie has every entry, all
+bookies become its ensemble, and a reader tries one after the other.
 
-Sources: apache/bookkeeper PendingReadOp, LedgerRecoveryOp (an entry is missing when write quorum less ack
-quorum and one bookies say so: with an ack quorum of 1 all of them); apache/pulsar LedgerMetadataUtils.java,
-ManagedLedgerImpl.initialize. What brokers did with such metadata was tried on 4.0.7 and 4.2.4.
+Sources: apache/bookkeeper PendingReadOp, LedgerRecoveryOp (an entry counts as missing if write quorum minus
+ack quorum plus one bookies report that, which is all of them with an ack quorum of 1); apache/pulsar
+LedgerMetadataUtils.java, ManagedLedgerImpl.initialize. Tested with 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ NO_DISKS: Final = "bookies are asked by metadata: only their disks (bookie-disk:
 
 
 class Named(NamedTuple):
-    """A ledger that something names; `listed` is what the topic's list says of it, `last`: it is its last."""
+    """A referenced ledger. `listed` is its place in the list, `last` is True for the last in the list."""
 
     owner: Owner
     listed: Ledger | None = None
@@ -63,7 +62,7 @@ class Named(NamedTuple):
 
     @property
     def who(self) -> str:
-        """Who names it, for people."""
+        """The owner, as text."""
         of = f" of {self.owner.cursor}" if self.owner.cursor else ""
         return f"{self.owner.role}{of} of {self.owner.name}"
 
@@ -73,8 +72,8 @@ def repair_ledger_metadata(
 ) -> Repair:
     """Return what gives ledgers their metadata: those named by number, and those that the topics named name.
 
-    Metadata that can be decoded stays, unless `again`: then it is made anew. `source` has disks of bookies.
-    NotFoundError for a topic that is not there, and for a ledger that nobody names; damage goes to `report`.
+    Metadata that can be decoded stays, unless `again` is True. `source` has the bookies' disks. Other damage
+    goes to `report`. Raises NotFoundError if there is no such topic, or if no record refers to a ledger.
     """
     named = {one.owner.ledger_id: one for one in _named(store, source, names, report)}
     disks = source if source is not None and all(part.bookies is not None for part in source.parts) else None
@@ -100,7 +99,7 @@ def repair_ledger_metadata(
 def _named(store: Store, source: EntrySource | None, names: Sequence[str], report: Report) -> Iterator[Named]:
     ids = [parse_ledger_id(name) for name in names if name.isdecimal()]
     for ledger_id, found in owners_of(ids, store, source, report).items():
-        # What only the old list of a shadow topic names was deleted with its source's.
+        # Ledgers that only the outdated list of a shadow topic has were deleted with the source's.
         named = [one for owner in found if (one := _with_list(store, owner)) is not None]
         if not named:
             raise NotFoundError(
@@ -114,7 +113,7 @@ def _named(store: Store, source: EntrySource | None, names: Sequence[str], repor
 
 
 def _with_list(store: Store, owner: Owner) -> Named | None:
-    """Return a ledger with what the list of its topic says of it; None where a shadow has an old list."""
+    """Look up a ledger in the list of its topic; None if only the outdated list of a shadow has it."""
     if owner.role != "data":
         return Named(owner)
     topic = read_topic(store, TopicName.parse(owner.name))
@@ -140,17 +139,17 @@ def _of_topic(store: Store, source: EntrySource | None, name: TopicName) -> Iter
 
 @dataclass(slots=True)
 class MetadataMaker:
-    """Makes metadata, from `disks` where these are given."""
+    """Makes metadata, from `disks` if these are given."""
 
     store: Store
     disks: EntrySource | None
     report: Report
-    # What BookKeeper says of another ledger, by role and topic.
+    # Metadata of another ledger, by role and topic.
     _patterns: dict[tuple[str, str], LedgerMetadataFormat | None] | None = None
     _bookies: tuple[str, ...] | None = None
 
     def decided(self, seen: Versioned, named: Named, *, again: bool) -> tuple[Decided, str]:
-        """Return what becomes of a ledger's metadata, and a sentence about it, empty where it stays."""
+        """Decide about a ledger's metadata; also return a sentence about it, "" if it stays."""
         held = _decoded(seen)
         if held is not None and not again:
             return (seen, keep(seen, "already")), ""
@@ -232,7 +231,7 @@ class MetadataMaker:
         return "bookies and digest as of its neighbours"
 
     def _pattern(self, named: Named) -> LedgerMetadataFormat | None:
-        """Return what BookKeeper says of a ledger of the same kind, best of the same topic."""
+        """Return the metadata of a ledger of the same kind, preferably of the same topic."""
         if self._patterns is None:
             self._patterns = {}
         role = "compacted" if named.owner.role == "compacted" else "data"
@@ -249,7 +248,7 @@ class MetadataMaker:
         with suppress(NotFoundError, DecodeError):
             topic = read_topic(self.store, TopicName.parse(named.owner.name))
             ids = sorted(
-                # With --again, its own metadata is what is wrong.
+                # With --again, its own metadata is wrong.
                 (one.ledger_id for one in topic.ledgers if one.ledger_id != named.owner.ledger_id),
                 key=lambda one: abs(one - named.owner.ledger_id),
             )
@@ -275,7 +274,7 @@ def _digest(name: DigestType) -> LedgerMetadataFormat:
 
 
 def _decoded(seen: Versioned) -> LedgerMetadataFormat | None:
-    """Return what a ledger's metadata says, None where there is none, or it cannot be decoded."""
+    """Decode a ledger's metadata, None if it is missing or damaged."""
     try:
         return None if seen.version == ABSENT else decode_ledger_metadata(seen.value).metadata
     except DecodeError:
@@ -285,7 +284,7 @@ def _decoded(seen: Versioned) -> LedgerMetadataFormat | None:
 def _why_not(
     named: Named, found: FoundLedger | None, disks: EntrySource | None, pattern: LedgerMetadataFormat | None
 ) -> str | None:
-    """Return why no metadata can be made, None where it can."""
+    """Return the reason why no metadata can be made, None if it can."""
     middle = named.listed is not None and not named.last
     if middle and found is None and disks is not None and disks.whole_ledgers:
         return "the disks have no entry of it: where these are all, it is lost (repair missing-ledger)"
@@ -299,7 +298,7 @@ def _why_not(
 
 
 def _end(metadata: LedgerMetadataFormat, named: Named, found: FoundLedger | None) -> str:
-    """Close the ledger where its end is known; return a sentence about it."""
+    """Close the ledger if its end is known; return a sentence about it."""
     listed = named.listed
     if listed is None or named.last:
         return "OPEN, so that whoever opens it recovers it"

@@ -1,10 +1,10 @@
-"""`repair missing-ledger`: a ledger whose entries are lost goes out of its topic's list, or some are skipped.
+"""`repair missing-ledger`: remove a ledger whose entries are lost from its list, or skip single entries.
 
-Out of the list: subscriptions that stand in it go on at the next ledger, as the broker would have them do
-when it trims. A state that lies in a cursor's ledger stays as it is: from a position in a ledger that is not
-in the list a broker goes on at the next entry that there is.
+After a removal, subscriptions in the ledger continue with the next one, as they do when a broker trims.
+States in cursor ledgers are not changed, because a broker continues from an unlisted position at the next
+entry.
 
-Single entries: each subscription that has not come so far gets them acknowledged, so that only they are lost.
+Single entries are acknowledged in each subscription that has not reached them, so that only they are lost.
 Readers without a subscription still stop there.
 
 Sources: apache/pulsar ManagedLedgerImpl (advanceCursorsIfNecessary, getNextValidPosition), ManagedCursorImpl
@@ -41,7 +41,7 @@ from pulsar_meta.proto.MLDataFormats_pb2 import (
 )
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
-# First and last, both included.
+# First and last entry, both included.
 Run = tuple[int, int]
 STILL_THERE: Final = (
     "its metadata in /ledgers and what bookies have of it stay; check goes on naming it until that is removed"
@@ -49,9 +49,9 @@ STILL_THERE: Final = (
 
 
 def drop_ledger(store: Store, name: TopicName, ledger_id: int, readers: Readers = ANY) -> Repair:
-    """Return what takes a ledger out of a topic's list.
+    """Remove a ledger from a topic's list.
 
-    NotFoundError where it is not in it, UsageError for a shadow.
+    Raises NotFoundError if it is not listed, and UsageError for a shadow topic.
     """
     record = own_record(store, name)
     ledger = _ledger_in(store, record, name, ledger_id)
@@ -61,7 +61,7 @@ def drop_ledger(store: Store, name: TopicName, ledger_id: int, readers: Readers 
     del info.ledgerInfo[:]
     info.ledgerInfo.extend(kept)
     if info.HasField("terminatedPosition") and info.terminatedPosition.ledgerId == ledger_id:
-        # Terminated at the end of what is left.
+        # The topic is now terminated at its new end.
         info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = place.before
     moved, said = list[Decided](), list[str]()
     for cursor, seen in _cursors(store, name):
@@ -95,9 +95,9 @@ def skip_entries(
     runs: Sequence[Run] | None,
     readers: Readers = ANY,
 ) -> Repair:
-    """Return what acknowledges single entries in each subscription: `runs`, else those on no disk.
+    """Acknowledge single entries in each subscription: `runs`, or the entries that no disk has.
 
-    NotFoundError where the ledger is not in the topic's list, UsageError where the disks do not decide.
+    Raises NotFoundError if the topic doesn't list the ledger, and UsageError if disks are missing.
     """
     record = own_record(store, name)
     ledger = _ledger_in(store, record, name, ledger_id)
@@ -124,11 +124,11 @@ def skip_entries(
 
 
 def _ledger_in(store: Store, record: Versioned, name: TopicName, ledger_id: int) -> Ledger:
-    """Return a ledger of the list with what BookKeeper says of it."""
+    """Return a listed ledger with its BookKeeper metadata."""
     listed = {ledger.ledger_id: ledger for ledger in topic_of(record).ledgers}
     if ledger_id not in listed:
         raise NotFoundError(f"{name} does not list ledger {ledger_id}", source=store.url)
-    # What is broken or gone is what this is for.
+    # Damaged or missing metadata is expected here.
     (ledger,) = with_bookkeeper(store, [listed[ledger_id]], lambda error: None)
     return ledger
 
@@ -142,7 +142,7 @@ def _cursors(store: Store, name: TopicName) -> Iterator[tuple[str, Versioned]]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a ledger lies in its list: the last position before it, and whence what follows it is read."""
+    """A ledger's place in the list: the last position before it, and the position before the next ledger."""
 
     ledger_id: int
     before: Position
@@ -158,7 +158,7 @@ class _Place:
 
 
 def _moved(seen: Versioned, place: _Place, readers: Readers) -> tuple[Decided, str]:
-    """Return what becomes of a cursor when a ledger goes, and a sentence about it, empty where it stays."""
+    """Move a cursor out of a removed ledger; also return a sentence about it, "" if it does not move."""
     try:
         info = decode_cursor(seen.value)
     except DecodeError as error:
@@ -195,7 +195,7 @@ def _checked(runs: Sequence[Run], ledger: Ledger) -> list[Run]:
 
 
 def _absent(source: EntrySource | None, ledger: Ledger) -> list[Run]:
-    """Return the entries of a ledger that no disk has."""
+    """Find the entries of a ledger that no disk has."""
     number = ledger.ledger_id
     if source is None:
         raise UsageError(
@@ -210,7 +210,7 @@ def _absent(source: EntrySource | None, ledger: Ledger) -> list[Run]:
 
 
 def _joined(runs: Iterable[Run]) -> list[Run]:
-    """Return runs in order, those that touch as one."""
+    """Sort runs and join neighbouring ones."""
     joined: list[Run] = []
     for first, last in sorted(runs):
         if joined and first <= joined[-1][1] + 1:
@@ -223,7 +223,7 @@ def _joined(runs: Iterable[Run]) -> list[Run]:
 def _acknowledged(
     seen: Versioned, source: EntrySource | None, ledger_id: int, runs: Sequence[Run], readers: Readers
 ) -> tuple[Decided, str]:
-    """Return what becomes of a cursor when entries count as acknowledged, and a sentence about it."""
+    """Acknowledge entries in a cursor; also return a sentence about it."""
     try:
         record = decode_cursor(seen.value)
     except DecodeError as error:
@@ -255,7 +255,7 @@ def _is_in(item: MessageRange, ledger_id: int) -> bool:
 def _set_acks(
     info: ManagedCursorInfo, others: Sequence[MessageRange], ledger_id: int, wanted: Sequence[Run]
 ) -> None:
-    """Write acknowledgements of a ledger; what follows on the mark-delete position moves that."""
+    """Set the acknowledged entries of a ledger. A run that follows the mark-delete position moves it."""
     if info.markDeleteLedgerId == ledger_id:
         end, wanted = info.markDeleteEntryId, list(wanted)
         while wanted and wanted[0][0] <= end + 1:

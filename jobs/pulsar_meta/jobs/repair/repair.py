@@ -24,7 +24,7 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 
 def length_to(source: EntrySource, ledger_id: int, entry_id: int) -> int | None:
-    """Return how many bytes of data a ledger has to the end of an entry; None where that is not here."""
+    """Return the length of a ledger up to the end of an entry, None if the entry can't be read."""
     try:
         return decode_bookie_entry(source.read(ledger_id, entry_id).data, password=b"").length
     except (NotFoundError, DecodeError):
@@ -32,9 +32,9 @@ def length_to(source: EntrySource, ledger_id: int, entry_id: int) -> int | None:
 
 
 def all_here(source: EntrySource, ledger: Ledger, entries: int) -> bool:
-    """Return whether so many entries of a ledger, and those behind them, have to be on these disks.
+    """Return True if the given disks must have the first `entries` entries of a ledger and those after them.
 
-    Live bookies are no disks: they are asked by the metadata that is in doubt.
+    Live bookies don't count as disks, because reading from them depends on the metadata in doubt.
     """
     disks = all(part.bookies is not None for part in source.parts)
     segments = () if ledger.bookkeeper is None else ledger.bookkeeper.segments
@@ -42,14 +42,15 @@ def all_here(source: EntrySource, ledger: Ledger, entries: int) -> bool:
     return disks and not placement(ledger, source).elsewhere(0, entries + behind)
 
 
-# Brokers of which nothing is known.
+# The brokers are unknown.
 ANY: Final = Readers()
 
 
 def own_record(store: Store, name: TopicName) -> Versioned:
-    """Return the record of a topic that has ledgers of its own.
+    """Return a topic's record.
 
-    NotFoundError, DecodeError where it is broken, UsageError for a shadow: its ledgers are its source's.
+    Raises NotFoundError, DecodeError if the record is damaged, and UsageError for a shadow topic, because it
+    lists the ledgers of its source.
     """
     record = read_record(store, name)
     source = ShadowSources(store).of(name, topic_of(record).properties)
@@ -59,30 +60,30 @@ def own_record(store: Store, name: TopicName) -> Versioned:
 
 
 def packed(seen: Versioned, payload: bytes, readers: Readers) -> bytes:
-    """Return a record in the codec that it had, plain where a release that will read it cannot load it so."""
+    """Compress a record as before, or not at all if one of the releases could not load it."""
     return packed_again(seen.path, payload, _codec_of(seen), readers)[0]
 
 
 def _codec_of(seen: Versioned) -> str:
-    """Return the codec of a record, "none" where it has none or is broken."""
+    """Return the codec of a record, "none" if it is not compressed or damaged."""
     with suppress(DecodeError):
         envelope = open_envelope(seen.value)
         return "none" if envelope is None else envelope.codec
     return "none"
 
 
-# The reason to leave a value as it is because what is at hand does not say what it should be.
+# The reason for leaving a value alone if the right value is unknown.
 UNDECIDED: Final = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What the verb would do to a store, decided from what was read.
+    """The changes that a subcommand of `repair` would make.
 
-    `decided` are the values in the order in which they are written, each as it was read. `checked` counts
-    what was looked at, `not_checked` says what was not and why. `said` are sentences about what was found out
-    and decided, `losses` about what is given up by it. `confirm`: what a person has to write out before it is
-    done, None for repairs that endanger nothing. `counters` as in a Rewrite.
+    `decided` has the values as they were read, in writing order. `checked` counts the things that were
+    read, and `not_checked` maps the others to reasons. `said` explains the changes, and `losses` lists the
+    data that becomes unreachable. `confirm` is the name that the operator has to type first, None if
+    nothing is lost. `counters` is as in a Rewrite.
     """
 
     verb: str
@@ -95,7 +96,7 @@ class Repair:
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def rewrite(self) -> Rewrite:
-        """Return what the one write path takes."""
+        """Convert the repair for `jobs/rewrite/run`."""
 
         def decided(batches: Batches) -> Generator[Decided]:
             yield from self.decided
@@ -106,7 +107,7 @@ class Repair:
 
 
 def becoming(seen: Versioned, value: bytes, *, note: str | None = None) -> Decided:
-    """Return the decision that a value becomes `value`, or stays where it is that already.
+    """Decide to write `value`, or to keep the current value if it is the same.
 
     `note` is what a person should read of it.
     """
@@ -116,10 +117,10 @@ def becoming(seen: Versioned, value: bytes, *, note: str | None = None) -> Decid
 
 
 def undecided(seen: Versioned, why: str) -> Decided:
-    """Return the decision to leave a value, since what is at hand does not say what it should be."""
+    """Decide to leave a value alone because the right one is unknown."""
     return seen, skip(seen, UNDECIDED, note=why)
 
 
 def removed(seen: Versioned) -> Decided:
-    """Return the decision that a value goes; nothing where it is not there."""
+    """Decide to remove a value, if there is one."""
     return seen, keep(seen, "already") if seen.version == ABSENT else write(seen, None)

@@ -1,14 +1,14 @@
-"""`repair schema`: versions whose ledger is lost, out of a topic's schema record, or with a schema again.
+"""`repair schema`: remove lost versions from a topic's schema record, or restore their schema.
 
-Brokers read every version when one is registered, and where one cannot be read they delete them all: the
-messages of each can then be decoded no more. Taking the lost ones out saves the others.
+When a client registers a schema, the broker reads every version. If one is unreadable, it deletes all of
+them, and messages of any version can't be decoded any more. Removing the lost versions saves the others.
 
-A schema lies in a ledger, and only brokers write ledgers. So a lost version gets a schema again only where a
-ledger of this topic's has the same one: that of another version (a schema that was deleted and registered
-again), or one that nobody names any more. The record has the SHA-256 of each version's schema.
+Each version is stored in a ledger, and only brokers write ledgers. So a lost version can only be restored
+from another ledger of the topic with the same schema: that of another version, if the schema was deleted
+and registered again, or an unreferenced one. The record has the SHA-256 of each schema.
 
 Sources: apache/pulsar BookkeeperSchemaStorage, SchemaRegistryServiceImpl, SchemaStorageFormat.proto,
-SchemaRegistryFormat.proto; tried on 4.0.7 and 4.2.4.
+SchemaRegistryFormat.proto. Tested with 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
 def repair_schema(
     store: Store, source: EntrySource | None, name: TopicName, wanted: Wanted | None = None
 ) -> Repair:
-    """Return what takes lost versions out of the schema record of a topic, or gives one its schema again.
+    """Remove lost versions from the schema record of a topic, or restore the schema of one.
 
     A damaged record keeps the versions that can still be read. Raises NotFoundError if the topic has no
     schema or not this version, UsageError if the version is not lost, has another schema, or none of its
@@ -176,7 +176,7 @@ def _with_schema(
     lost: dict[int, IndexEntry],
     wanted: Wanted,
 ) -> int | None:
-    """Return the ledger with the schema that is wanted; None where a broker gives it its number again."""
+    """Find a ledger with the wanted schema; None if a broker would register it under the same number."""
     assert wanted.schema is not None
     digest = sha256(wanted.schema).digest()
     if digest != lost[wanted.version].hash:
@@ -225,7 +225,7 @@ def _point(locator: SchemaLocator, version: int, ledger_id: int) -> None:
 def _without(
     seen: Versioned, locator: SchemaLocator, name: TopicName, lost: dict[int, IndexEntry]
 ) -> tuple[Decided, tuple[str, ...]]:
-    """Return the decision to take versions out, and what follows; without any left the record goes."""
+    """Remove versions, or the record if none is left; also return messages."""
     left = [one for one in locator.index if one.version not in lost]
     if not left:
         return removed(seen), ("none is left: the record goes, and the next schema becomes version 0",)
@@ -245,13 +245,13 @@ def _without(
 
 
 def _given_up(lost: dict[int, IndexEntry]) -> Iterator[str]:
-    """Yield what can't be read any more once these versions are out of the record."""
+    """Yield the losses if these versions are removed."""
     for version, entry in lost.items():
         yield f"{_named(entry)} becomes unreachable: messages of version {version} can't be decoded by it"
 
 
 def _still_there(source: EntrySource | None, lost: dict[int, IndexEntry]) -> tuple[str, ...]:
-    """Return which of the lost versions have an entry where entries were given: metadata brings them back."""
+    """List the lost versions that bookies still have, so that metadata would bring them back."""
     found = [one for one in lost.values() if source is not None and _has(source, one)]
     return tuple(
         f"{_named(one)} has its entry still: repair ledger-metadata {one.position.ledgerId} brings it back"

@@ -1,11 +1,11 @@
-"""`repair topic-record`: the list of a topic's ledgers, by what BookKeeper says of whose they are.
+"""`repair topic-record`: rebuild the list of a topic's ledgers from the ledgers' metadata.
 
-A broker notes with each ledger for which topic it creates it (`pulsar/managed-ledger` in its custom
-metadata). What the present record still says is kept: ledgers that a broker made since, and of a record that
-is cut or garbage what lies before the fault, as far as BookKeeper says the same.
+A broker writes the topic into the custom metadata of each ledger (`pulsar/managed-ledger`). The readable
+part of the present record is kept, with ledgers that a broker has created since then. A ledger that only a
+damaged record names is kept if BookKeeper's metadata agrees.
 
-A ledger in the middle of the list without its count is dropped by the broker that loads it, so none is
-written: the count of one that BookKeeper has not closed comes from the entries, or the repair is not made.
+A broker drops a ledger in the middle of the list that has no count. So the count of a ledger that
+BookKeeper has not closed comes from the entries, or the list is not written.
 
 Sources: apache/pulsar ManagedLedgerImpl (initialize, ledgerClosed), LedgerMetadataUtils.java.
 """
@@ -174,7 +174,7 @@ class _List:
         self.info = self._whole()
 
     def decided(self, readers: Readers) -> Decided:
-        """Return what becomes of the record."""
+        """Decide about the record."""
         if self.unknown:
             ids = ", ".join(map(str, self.unknown))
             return undecided(
@@ -187,7 +187,7 @@ class _List:
         return becoming(self.seen, packed(self.seen, self.info.SerializeToString(), readers))
 
     def said(self) -> Iterator[str]:
-        """Yield what a person should know of it."""
+        """Yield messages for the operator."""
         if self.left:
             yield (
                 f"{self.topic}: {self.left} ledgers before the first of the list stay out: trimming let go of"
@@ -229,7 +229,7 @@ class _List:
                 )
 
     def _skipping(self) -> Iterator[str]:
-        """Yield which subscriptions stand behind what comes back: a broker moved them to its new end."""
+        """Yield the subscriptions that a broker has moved past the ledgers that come back."""
         if not self.added:
             return
         last = max(self.added)
@@ -243,7 +243,7 @@ class _List:
                     )
 
     def _counts(self, ledger: LedgerInfo) -> bool:
-        """Return whether a ledger of the record is kept; of a broken one what BookKeeper knows as well."""
+        """Return True if a listed ledger is kept. In a damaged record, BookKeeper must have it too."""
         deleted = ledger.offloadContext.complete and ledger.offloadContext.bookkeeperDeleted
         return (
             not self.broken or ledger.ledgerId in self.owned or deleted or self._is_unowned(ledger.ledgerId)
@@ -260,7 +260,7 @@ class _List:
         return False
 
     def _is_empty(self, ledger_id: int) -> bool:
-        """Return whether a ledger was closed without an entry: then nobody needs it."""
+        """Return True if a ledger was closed without an entry, so that it is not needed."""
         return self.owned[ledger_id].ledger.last_entry == -1
 
     def _whole(self) -> ManagedLedgerInfo:
@@ -279,7 +279,7 @@ class _List:
         return info
 
     def _counted(self, held: LedgerInfo, owned: Owned, after: int | None) -> LedgerInfo:
-        """Return a ledger with its count, size and time of closing, as far as they are known."""
+        """Fill in a ledger's count, size and closing time if they are known."""
         ledger = LedgerInfo()
         ledger.CopyFrom(held)
         entries, size = self._end(owned.ledger)
@@ -293,7 +293,7 @@ class _List:
         return ledger
 
     def _end(self, ledger: BookkeeperLedger) -> tuple[int | None, int]:
-        """Return how many entries a ledger has and how many bytes; None where nobody here knows."""
+        """Return the number of entries and bytes of a ledger; None and 0 if they are unknown."""
         if ledger.last_entry is not None:
             return ledger.last_entry + 1, ledger.length or 0
         if self.source is None:
@@ -308,7 +308,7 @@ class _List:
 
 
 def _read(seen: Versioned) -> tuple[ManagedLedgerInfo, bool, bool]:
-    """Return what a record says, whether parts of it are lost, and whether brokers can't read it."""
+    """Decode a record; also return whether parts of it are lost, and whether brokers can't read it."""
     with suppress(DecodeError):
         envelope = open_envelope(seen.value)
         payload = seen.value if envelope is None else envelope.payload
