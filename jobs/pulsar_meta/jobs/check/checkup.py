@@ -70,9 +70,9 @@ from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
 
 _DISK: Final = "bookie-disk:"
-# So many topics are checked before all ledgers are indexed, for a quick first answer.
+# The number of topics that are checked before all ledgers are indexed, for a quick first answer.
 EARLY: Final = 200
-# So many numbers of partitions are remembered for the partitions that follow.
+# The number of partitioned topics whose numbers of partitions are kept for the partitions that follow.
 _REMEMBERED: Final = 512
 UNSTEADY: Final = "bookies and store change faster than both can be read"
 UNLISTED: Final = "ledgers and topics that no record refers to"

@@ -25,7 +25,7 @@ from pulsar_meta.jobs.check.ledger_index import AVAILABLE, COOKIES, BookieRecord
 from pulsar_meta.jobs.check.topic_view import TopicView
 from pulsar_meta.stores.base import Store
 
-# A finding names at most so many ledgers or bookies.
+# The most ledgers or bookies that a finding names.
 _NAMED: Final = 10
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
 GENERATOR: Final = f"{LEDGERS}/idgen"

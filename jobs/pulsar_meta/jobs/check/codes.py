@@ -165,7 +165,9 @@ def all_codes() -> Mapping[str, Code]:
 
     names = (file.name.removesuffix(".md") for file in files(_PACKAGE).joinpath("codes").iterdir())
     groups = list(GROUPS)
-    ordered = sorted(map(code, names), key=lambda one: (groups.index(one.group), one.severity.rank, one.name))
+    ordered = sorted(
+        map(code, names), key=lambda each: (groups.index(each.group), each.severity.rank, each.name)
+    )
     return {each.name: each for each in ordered}
 
 

@@ -48,9 +48,9 @@ _NO_END: Final = -2
 # Columns: five that describe a ledger, then the owners' hashes in order, and the row of each.
 _ID, _LAST, _CREATED, _OWNER, _PLACE, _HASHES, _BY_HASH = range(7)
 _OWN: Final = 5
-# Arrays of up to so many numbers (8 bytes each) stay in memory.
+# Arrays up to this length (8 bytes per number) stay in memory.
 IN_MEMORY: Final = 1 << 20
-# LazyLedgers remembers so many ledgers, those that it read last.
+# The number of ledgers that LazyLedgers keeps, those that it read last.
 _REMEMBERED: Final = 10_000
 
 

@@ -1,8 +1,8 @@
 """Ledgers that are complete on the disks, in no list and without metadata, and that a topic misses.
 
-Nothing in the store names such a ledger. Its messages tell: by index, or by their producers' sequence ids,
-they continue a ledger of the topic. Ledgers of deleted topics look alike until the bookies collect them, so
-that one number which fits is not enough.
+Nothing in the store refers to such a ledger. Its messages show its place, because their indexes, or their
+producers' sequence ids, continue those of a ledger of the topic. Ledgers of deleted topics look alike until
+the bookies collect them, so a single matching number is not enough.
 
 Source: apache/bookkeeper ScanAndCompareGarbageCollector (deletes ledgers without metadata).
 """
@@ -22,7 +22,7 @@ from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Ledger, topics_in
 
 DEADLINE: Final = "bookies delete its entries at their next garbage collection, since no metadata names it"
-# So many ledgers without a record are compared; more are garbage that the bookies have not collected yet.
+# The most ledgers that are compared. If there are more, they are garbage that bookies have not collected yet.
 MOST: Final = 100_000
 
 
@@ -36,7 +36,7 @@ class _Place:
 
 
 def unnamed_on_disks(reader: EvidenceReader, is_known: Callable[[int], bool]) -> list[int]:
-    """Return the ledgers of the disks that `is_known` does not know, ascending: at most MOST."""
+    """Return at most MOST ledgers of the disks that `is_known` does not know, ascending."""
     source = reader.source
     if source is None or reader.complete.lives:
         return []
@@ -44,7 +44,7 @@ def unnamed_on_disks(reader: EvidenceReader, is_known: Callable[[int], bool]) ->
 
 
 def every_list(reader: EvidenceReader) -> Iterator[TopicLedgers]:
-    """Yield the list of each topic that is no shadow; records that cannot be read are other findings."""
+    """Yield the list of each topic that is not a shadow. Other rules report records that can't be read."""
     for topic in topics_in(reader.store, Scope(), lambda error: None):
         if topic.shadow is None and topic.ledgers:
             yield TopicLedgers(topic.name, topic.ledgers)
@@ -95,20 +95,20 @@ def _lost_at(reader: EvidenceReader, place: _Place, candidates: Sequence[int]) -
 
 
 def _is_in_time(ledger: DiskLedger, place: _Place) -> bool:
-    """Return whether the messages came after the ledger before them was closed."""
+    """Return True if the messages were published after the ledger before them was closed."""
     closed = place.before.closed_at
     return closed is None or ledger.first_time is None or ledger.first_time >= closed - SLACK_MS
 
 
 def _pieces(before: DiskLedger, ledger: DiskLedger, after: DiskLedger | None, place: _Place) -> list[Piece]:
-    """Return what says that a ledger belongs to a place; nothing if its index belongs to another ledger."""
+    """Return the evidence that a ledger belongs to a place; none if another ledger has its indexes."""
     orders = [order_of(before, ledger), "unknown" if after is None else order_of(ledger, after)]
     if "overlaps" in orders:
         return []
     pieces = []
     if orders[0] == "follows" and ledger.first_index is not None:
-        says = f"index {before.last_index} of ledger {before.ledger_id}, then {ledger.first_index} here"
-        pieces.append(Piece(Witness.DISKS, says))
+        text = f"index {before.last_index} of ledger {before.ledger_id}, then {ledger.first_index} here"
+        pieces.append(Piece(Witness.DISKS, text))
     if orders[1] == "follows" and after is not None:
         pieces.append(Piece(Witness.DISKS, f"the messages of ledger {after.ledger_id} continue its own"))
     pieces += _by_producers(before, ledger, place)
@@ -120,7 +120,7 @@ def _pieces(before: DiskLedger, ledger: DiskLedger, after: DiskLedger | None, pl
 
 
 def _by_producers(before: DiskLedger, ledger: DiskLedger, place: _Place) -> Iterator[Piece]:
-    """Yield that a producer continues in the ledger, and that it did so after the one before was closed."""
+    """Yield that a producer continues in the ledger, and that this was after the one before was closed."""
     for name, ids in before.next_sequences.items():
         if ledger.first_sequences.get(name, 0) in ids:
             yield Piece(Witness.DISKS, f"the producer {name} continues in it")

@@ -16,7 +16,7 @@ from pulsar_meta.jobs.topics.completeness import Gap, MissingLog, first_missing_
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.stores.base import Store
 
-# So many findings below one path, and nothing left there, are one lost part of the store.
+# If nothing is left below a path, this many findings about it are one lost part of the store.
 LOST_PART: Final = 5
 
 
@@ -49,7 +49,7 @@ class _Group:
 
 @dataclass(slots=True)
 class RootCauses:
-    """Causes and what they explain. `not_checked` are the gaps in what was given."""
+    """Causes, and the findings that they explain. `not_checked` are the missing parts of bookies."""
 
     store: Store
     consequences: list[Finding] = field(default_factory=list)
@@ -75,37 +75,37 @@ class RootCauses:
         self.consequences.append(consequence)
 
     def add_gap(self, gaps: Sequence[Gap], consequence: Finding) -> None:
-        """Count a finding that says nothing as long as something of the disks is not given."""
+        """Count a finding that proves nothing as long as a part of the disks is not given."""
         for gap in gaps:
             self._gaps.setdefault(gap, _Group()).add(consequence)
         self.consequences.append(consequence)
 
     def add_bookie(self, bookie: str, consequence: Finding) -> None:
-        """Count a finding that a bookie explains which has lost everything."""
+        """Count a finding that is explained by a bookie that has lost everything."""
         self._bookies.setdefault(bookie, _Group()).add(consequence)
         self.consequences.append(consequence)
 
     def gather_lost_parts(self, judged: Sequence[Finding]) -> list[Finding]:
         """Return the findings that no lost part of the store explains; count the others."""
         parts: dict[str, list[Finding]] = {}
-        for one in judged:
-            path = _part_of(one)
+        for each in judged:
+            path = _part_of(each)
             if path is not None:
-                parts.setdefault(path, []).append(one)
+                parts.setdefault(path, []).append(each)
         lost = {path for path, some in parts.items() if len(some) >= LOST_PART and self._is_lost(path, some)}
         left = []
-        for one in judged:
-            path = _part_of(one)
+        for each in judged:
+            path = _part_of(each)
             if path in lost:
-                self._lost.setdefault(str(path), _Group()).add(one)
-                self.consequences.append(one)
+                self._lost.setdefault(str(path), _Group()).add(each)
+                self.consequences.append(each)
             else:
-                left.append(one)
+                left.append(each)
         return left
 
     def _is_lost(self, path: str, some: Sequence[Finding]) -> bool:
-        """Return whether nothing is left of a part but what belongs to the lost topics."""
-        names = {_last_name(one) for one in some}
+        """Return True if everything that is left of a part belongs to the lost topics."""
+        names = set(map(_last_name, some))
         return all(name in names for name in self.store.children(path))
 
     def findings(self) -> Iterator[Finding]:
@@ -115,8 +115,8 @@ class RootCauses:
         ):
             yield _log_finding(bookie, file, group)
         for gap, group in self._gaps.items():
-            what = f"entries of {group.text}" if group.codes else "entries that may be there"
-            self.not_checked[f"{gap}"] = what
+            entries = f"entries of {group.text}" if group.codes else "entries that may be there"
+            self.not_checked[str(gap)] = entries
             if group.codes and gap.part == "directory":
                 yield _directory_finding(gap, group)
         for bookie, group in sorted(self._bookies.items()):
@@ -129,7 +129,7 @@ def _log_finding(bookie: str | None, file: str, group: _Group) -> Finding:
     whose = "a bookie's index" if bookie is None else f"the index of bookie {bookie}"
     return finding(
         "entry-log-missing",
-        f"{whose} refers to entry log {file}, which does not exist: {group.text} are affected",
+        f"{whose} refers to entry log {file}, which does not exist; this affects {group.text}",
         severity=Severity.ERROR if group.severity is Severity.ERROR else Severity.WARNING,
         path=file,
         evidence={"bookie": bookie, "file": file, **group.numbers},
@@ -139,7 +139,7 @@ def _log_finding(bookie: str | None, file: str, group: _Group) -> Finding:
 def _directory_finding(gap: Gap, group: _Group) -> Finding:
     return finding(
         "bookie-directory-missing",
-        f"directory {gap.place} of bookie {gap.bookie} was not given, so that entries of {group.text} are"
+        f"directory {gap.place} of bookie {gap.bookie} was not given, so entries of {group.text} are"
         " not checked",
         severity=Severity.WARNING,
         path=gap.place,
@@ -160,7 +160,7 @@ def _bookie_finding(bookie: str, group: _Group) -> Finding:
 def _lost_part_finding(path: str, group: _Group) -> Finding:
     return finding(
         "store-part-lost",
-        f"nothing is left below {path}: {group.text} are affected",
+        f"nothing is left below {path}; this affects {group.text}",
         severity=group.severity,
         path=path,
         evidence=dict(group.numbers),
@@ -168,7 +168,7 @@ def _lost_part_finding(path: str, group: _Group) -> Finding:
 
 
 def _part_of(judged: Finding) -> str | None:
-    """Return the part of the store in which the record is that a finding misses; None for another finding."""
+    """Return the part of the store that should have the missing record; None for other findings."""
     if judged.code == "ledger-without-metadata" and judged.ledger_id is not None and judged.ledger_id >= 0:
         return ledger_path(judged.ledger_id).rpartition("/")[0]
     if judged.code == "topic-record-lost" and judged.topic is not None:
@@ -177,7 +177,7 @@ def _part_of(judged: Finding) -> str | None:
 
 
 def _last_name(judged: Finding) -> str:
-    """Return the last part of the path of the record that a finding misses."""
+    """Return the last part of a missing topic record's path."""
     if judged.code == "topic-record-lost" and judged.topic is not None:
         return TopicName.parse(judged.topic).path.rpartition("/")[2]
     return ""

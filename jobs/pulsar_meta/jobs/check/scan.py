@@ -41,9 +41,9 @@ from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.stores.base import Store, Versioned
 
 ADMIN: Final = "/admin"
-# Views of so many topics are kept for cursors that don't follow their topic's record.
+# The number of topics whose views are kept for cursors that don't follow their topic's record.
 _VIEWS_KEPT: Final = 512
-# So many cursors of one topic are checked together.
+# The number of cursors of one topic that are checked together.
 _CURSORS_AT_ONCE: Final = 256
 
 

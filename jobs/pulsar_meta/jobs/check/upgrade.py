@@ -47,7 +47,7 @@ from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.rocksdb import database_of, table_formats
 
 Decision = Literal["not-safe", "unknown", "note"]
-# A reason names at most so many places.
+# The most places that a reason names.
 PLACES: Final = 10
 UNDER_REPLICATED: Final = f"{LEDGERS}/underreplication/ledgers"
 TRANSACTIONS: Final = "/txn/id"
@@ -329,8 +329,7 @@ class Upgrade:
         for ledger_id in recovering.tolist():
             text = "ledgers whose recovery began: the next client that opens them completes it"
             self._add("ledgers-in-recovery", "note", text, f"ledger {ledger_id}")
-        marked = [one for one in self.run.store.scan(UNDER_REPLICATED) if _is_marked(one)]
-        for record in marked:
+        for record in filter(_is_marked, self.run.store.scan(UNDER_REPLICATED)):
             text = "ledgers that BookKeeper still has to copy: wait for it before you stop bookies one by one"
             self._add("replication-unfinished", "unknown", text, record.path)
 
