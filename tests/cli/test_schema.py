@@ -56,7 +56,7 @@ def test_the_command_prints_the_schemas_of_the_documentation(tmp_path: Path) -> 
     assert [row["name"] for row in names] == list(NAMES)
     wrong = pulsar_meta_here("schema", "nothing", env=env)
     assert (wrong.returncode, wrong.stdout) == (3, b"")
-    assert b"no schema of 'nothing'" in wrong.stderr
+    assert b"no schema 'nothing'" in wrong.stderr
 
 
 def lines_of(path: Path) -> list[Any]:
