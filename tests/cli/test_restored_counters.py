@@ -119,3 +119,57 @@ def test_counters_never_go_back(tmp_path: Path) -> None:
         )
         with open_store(target) as store:
             assert store.next_sequence(IDGEN) == 90_000
+
+
+def snapshot_with_counter(file: Path, counter: int) -> str:
+    writer = SnapshotWriter(file, {"counters": {IDGEN: counter}})
+    writer.add(Versioned(*topic("persistent://t/n/a", 7), 0))
+    writer.finish({})
+    return f"snapshot:{file}"
+
+
+def restored(source: str, target: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    words = [str(PROGRAM), "restore", source, "--store", f"rocksdb:{target}", "--yes", *more]
+    return subprocess.run(words, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("counter", [1_000_009, 2**31 - 2])
+def test_a_counter_far_above_every_known_id_is_refused(counter: int, tmp_path: Path) -> None:
+    source, target = snapshot_with_counter(tmp_path / "s", counter), tmp_path / "metadata"
+    done = restored(source, target)
+    assert done.returncode == 7
+    assert f"{IDGEN} to {counter}" in done.stderr
+    with open_store(f"rocksdb:{target}") as store:
+        assert not list(store.scan("/managed-ledgers"))
+        assert (store.next_sequence(IDGEN) or 0) == 0
+    assert restored(source, target, "--trust-counters").returncode == 0
+    with open_store(f"rocksdb:{target}") as store:
+        assert store.next_sequence(IDGEN) == counter
+
+
+def test_a_counter_that_no_broker_can_use_is_refused(tmp_path: Path) -> None:
+    done = restored(snapshot_with_counter(tmp_path / "s", 2**40), tmp_path / "metadata", "--trust-counters")
+    assert done.returncode == 7
+    assert "no broker can use" in done.stderr
+
+
+def test_a_changed_header_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "s"
+    source = snapshot_with_counter(file, 50)
+    file.write_bytes(file.read_bytes().replace(b'"/ledgers/idgen": 50', b'"/ledgers/idgen": 60'))
+    done = restored(source, tmp_path / "metadata")
+    assert done.returncode == 4
+    assert "header" in done.stderr
+
+
+def test_raising_a_counter_by_a_million_writes_is_refused(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    source = snapshot_with_counter(tmp_path / "s", 1_000_005)
+    url = f"etcd://{etcd_server.address}"
+    words = [str(PROGRAM), "restore", source, "--store", url, "--yes"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    with open_store(url) as store:
+        current = store.next_sequence(IDGEN) or 0
+    if current >= 5:
+        pytest.skip(f"the counter of this server is at {current} already")
+    assert done.returncode == 7
+    assert "minutes" in done.stderr

@@ -12,8 +12,10 @@ import pytest
 import zstandard
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
-from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.snapshot import SnapshotStore
+from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 
 
 def line(path: str, value: bytes, version: object = 0, **more: object) -> str:
@@ -218,3 +220,19 @@ def test_a_pipe_is_refused_as_a_snapshot(tmp_path: Path) -> None:
         pytest.raises(DecodeError, match="not an ordinary file"),
     ):
         list(store.scan())
+
+
+@pytest.mark.parametrize("order", [("/a", "/b"), ("/b", "/a")])
+def test_a_full_scan_notices_a_changed_value(order: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "s"
+    writer = SnapshotWriter(file, {"tool": "test"})
+    for path in order:
+        writer.add(Versioned(path, b"0000", 0))
+    writer.finish({})
+    with SnapshotStore(f"snapshot:{file}") as store:
+        assert len(list(store.scan())) == 2
+    file.write_bytes(file.read_bytes().replace(b'"MDAwMA=="', b'"MTExMQ=="', 1))
+    with SnapshotStore(f"snapshot:{file}") as store, pytest.raises(DecodeError, match="values were changed"):
+        list(store.scan())
+    with SnapshotStore(f"snapshot:{file}?partial") as store:
+        assert len(list(store.scan())) == 2

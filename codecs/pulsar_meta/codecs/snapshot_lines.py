@@ -9,7 +9,7 @@ only have children), so copies of one cluster in different stores have the same 
 A footer may also have `order`, `bytes_before` and `crc32c_before`: the number of bytes before the footer (or,
 if the file is compressed, before the footer's frame) and their CRC-32C. Paths then rise in that order without
 duplicates. The order is `code-points`, as in etcd and RocksDB, or `tree` (parents before their children,
-children by name), as in ZooKeeper and directories.
+children by name), as in ZooKeeper and directories. `crc32c_header` is the CRC-32C of the header's line.
 """
 
 from __future__ import annotations
@@ -91,13 +91,15 @@ class SnapshotFooter(SumsDocument):
     """The last line of a snapshot; `changed_meanwhile` counts values that changed while they were read.
 
     If `order` is there, paths rise in that order, and `crc32c_before` is the CRC-32C of the `bytes_before`
-    bytes before the footer (if the file is compressed, before the footer's frame).
+    bytes before the footer (if the file is compressed, before the footer's frame). `crc32c_header` is the
+    CRC-32C of the first line.
     """
 
     changed_meanwhile: NotRequired[int]
     order: NotRequired[Order]
     bytes_before: NotRequired[int]
     crc32c_before: NotRequired[int]
+    crc32c_header: NotRequired[int]
 
 
 class SnapshotValue(TypedDict):

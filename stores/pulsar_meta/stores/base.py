@@ -76,6 +76,8 @@ class Store(ABC):
     batches_listings: bool = False
     # The store numbers sequential nodes, and `advance_sequence` can raise the next number.
     counts_sequences: bool = False
+    # True if raising a counter takes one write per number.
+    counts_by_writes: bool = False
     # Clients can only create a path if its parent exists.
     needs_parents: bool = False
     # A scan returns all values as of one moment, even if others write during the scan.

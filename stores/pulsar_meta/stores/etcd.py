@@ -54,6 +54,7 @@ class EtcdStore(Store):
 
     networked = True
     counts_sequences = True
+    counts_by_writes = True
     has_consistent_scans = True
     batches_requests = True
     batches_listings = True

@@ -90,6 +90,7 @@ class OxiaStore(Store):
     max_value_size = MAX_VALUE
     networked = True
     counts_sequences = True
+    counts_by_writes = True
     batches_requests = True
     batches_listings = True
 

@@ -54,6 +54,7 @@ class RoutedStore(Store):
         self.batches_requests = main.batches_requests and ledgers.batches_requests
         self.batches_listings = main.batches_listings and ledgers.batches_listings
         self.counts_sequences = main.counts_sequences and ledgers.counts_sequences
+        self.counts_by_writes = main.counts_by_writes or ledgers.counts_by_writes
         self.needs_parents = ledgers.needs_parents
         self.has_consistent_scans = is_immutable(main) and is_immutable(ledgers)
         # Only networked stores are safe to use from several threads.

@@ -25,7 +25,7 @@ from typing import BinaryIO, Final, NoReturn, cast
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
-from pulsar_meta.codecs.hashes import crc32c_of_file
+from pulsar_meta.codecs.hashes import crc32c, crc32c_of_file
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
 from pulsar_meta.stores.base import Store, Versioned, split_prefix
@@ -203,6 +203,8 @@ class SnapshotStore(Store):
 
     def _stream(self, bare: str, below: str, after: str | None) -> Iterator[Versioned]:
         ends, number = _Ends(), 0
+        # The checksum of a sorted file was verified already.
+        sums = Sums() if bare == below and after is None and self._in_order() is None else None
         with self._open() as file, self._lines(file) as lines:
             for number, line in lines:
                 value = _usual_value(line) or self._careful_value(line, number, ends)
@@ -210,8 +212,10 @@ class SnapshotStore(Store):
                     # Skip everything up to and including that path.
                     after = None if value is not None and value.path == after else after
                 elif value is not None and (value.path.startswith(below) or value.path == bare):
+                    if sums is not None:
+                        sums.add(value.path, value.value, ephemeral=value.ephemeral)
                     yield value
-        self._finish(ends, number)
+        self._finish(ends, number, sums)
         if after is not None:
             raise _cannot_resume(after, self.url)
 
@@ -281,7 +285,7 @@ class SnapshotStore(Store):
             return None
         end = self._header_or_footer(line, number)
         if end is not None:
-            ends.take(end)
+            ends.take(end, crc32c(line))
             return None
         where = f"line {number}"
         return self._value(self._parse(line, where), where)
@@ -294,10 +298,10 @@ class SnapshotStore(Store):
             record = read_json(line)
             return record if is_header(record) or is_footer(record) else None
 
-    def _finish(self, ends: _Ends, lines: int) -> None:
-        """Check the end of the file.
+    def _finish(self, ends: _Ends, lines: int, sums: Sums | None = None) -> None:
+        """Check the end of the file after a complete read.
 
-        Raises DecodeError if the file has a header but no footer, or if the footer's count doesn't match.
+        Raises DecodeError if the file has a header but no footer, or if the footer doesn't match.
         """
         values = lines - ends.without_value
         self._footer = ends.footer
@@ -309,7 +313,9 @@ class SnapshotStore(Store):
                     f"truncated after {values} values: no footer; add ?partial to read them anyway"
                 )
             if ends.footer:
-                check_footer(ends.footer, values)
+                check_footer(ends.footer, values, sums)
+                if ends.footer.get("crc32c_header", ends.header_checksum) != ends.header_checksum:
+                    raise DecodeError("the header does not match its checksum, so it was changed")
 
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
         if len(line) >= self._max_line:
@@ -402,13 +408,14 @@ class _Ends:
     def __init__(self) -> None:
         self.header: Document = {}
         self.footer: Document = {}
+        self.header_checksum: int | None = None
         self.without_value = 0
 
-    def take(self, line: Document) -> None:
+    def take(self, line: Document, checksum: int | None = None) -> None:
         """Record a line without a value: the header, the footer or an empty line."""
         self.without_value += 1
         if is_header(line):
-            self.header = line
+            self.header, self.header_checksum = line, checksum
         elif line:
             self.footer = line
 

@@ -55,7 +55,9 @@ class SnapshotWriter:
         self._order = OrderTracker()
         # The size and checksum of the data that is already in the file.
         self._size, self._checksum = 0, 0
-        self._write(header_line(head))
+        header = header_line(head)
+        self._header_checksum = crc32c(header)
+        self._write(header)
 
     def add(self, value: Versioned) -> None:
         """Write one value."""
@@ -74,7 +76,7 @@ class SnapshotWriter:
         """Write the footer, sync the file, and give it its final name."""
         self._end_frame()
         order = order_fields(self._order, self._size, self._checksum)
-        self._write(footer_line(self.sums, {**facts, **order}))
+        self._write(footer_line(self.sums, {**facts, **order, "crc32c_header": self._header_checksum}))
         self._end_frame()
         os.fsync(self._file.fileno())
         self._file.close()

@@ -72,6 +72,7 @@ class ZookeeperStore(Store):
     networked = True
     needs_parents = True
     counts_sequences = True
+    counts_by_writes = True
     batches_requests = True
     batches_listings = True
 

@@ -77,6 +77,10 @@ def restore(
     partial: Annotated[
         bool, typer.Option("--partial", help="Accept a snapshot that is truncated or damaged.")
     ] = False,
+    trust_counters: Annotated[
+        bool,
+        typer.Option("--trust-counters", help="Accept a counter that is far above every known ledger id."),
+    ] = False,
 ) -> None:
     """Restore a snapshot or another store, completely or by topic.
 
@@ -123,7 +127,7 @@ def restore(
                 raise NotFoundError("no values to restore", source=values.url)
             more = registries(target) if survey.bookkeeper else []
             restored = lambda: chain(copied(values), missing_bucket(surveys), more)  # noqa: E731
-        minimums = counter_minimums(values, target, surveys)
+        minimums = counter_minimums(values, target, surveys, trust_counters=trust_counters)
         unreadable = UnreadableValues(Readers.of(target, tuple(writing.for_version or ())))
         rewrite = restore_values(restored, minimums, unreadable, overwrite=overwrite)
         with faults.note_exit():

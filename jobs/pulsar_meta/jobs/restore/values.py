@@ -8,12 +8,13 @@ every ledger with bytes on the given disks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError
+from pulsar_meta.codecs.names import SHORT_LEDGER_LIMIT
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.restore.survey import LedgerIds, Survey, ledgers_in
 from pulsar_meta.jobs.rewrite.apply import READ_GROUP, Batches, chunks
@@ -54,8 +55,20 @@ class CounterMinimums:
         return {path: minimum for path, minimum in wanted.items() if minimum > self.reached.get(path, 0)}
 
 
-def counter_minimums(source: Store, target: Store, surveys: Sequence[Survey]) -> CounterMinimums:
+# A source's counter may exceed the highest known id by this much, because deleted ledgers had ids, too.
+COUNTER_GAP: Final = 1_000_000
+# Some servers need one write per number. More than this takes minutes, so it needs an option.
+_MOST_WRITES: Final = 1_000_000
+_WRITES_PER_SECOND: Final = 5_000
+
+
+def counter_minimums(
+    source: Store, target: Store, surveys: Sequence[Survey], *, trust_counters: bool = False
+) -> CounterMinimums:
     """Compute the minimum of each counter of `target`.
+
+    Raises GuardError for a counter of the source that is far above every known id, unless `trust_counters`
+    is set, because a counter can't be lowered again, and for one that the target can't reach.
 
     There is none if the target has no counters, because then no broker can use it. A counter for ids of 63
     bits is set only if either store has such ids already, because a generator that finds
@@ -72,7 +85,36 @@ def counter_minimums(source: Store, target: Store, surveys: Sequence[Survey]) ->
     wanted[PRODUCER_NAMES] = given.get(PRODUCER_NAMES, 0)
     current = {path: target.next_sequence(path) or 0 for path in wanted}
     counters = {path: minimum for path, minimum in wanted.items() if minimum > current[path]}
+    if not trust_counters:
+        highest = max(survey.ids.next_in(0) for survey in surveys)
+        _check_plausible(counters, {IDGEN: max(highest, current[IDGEN])}, source)
+        _check_reachable(counters, current, target)
+    if counters.get(IDGEN, 0) > SHORT_LEDGER_LIMIT:
+        raise GuardError(f"no broker can use {counters[IDGEN]} as a ledger id of {IDGEN}", source=source.url)
     return CounterMinimums(counters, bucket, current | counters, moving=not is_immutable(source))
+
+
+def _check_plausible(counters: Mapping[str, int], known: Mapping[str, int], source: Store) -> None:
+    for path, minimum in counters.items():
+        if path in known and minimum > known[path] + COUNTER_GAP:
+            raise GuardError(
+                f"refusing to raise the counter {path} to {minimum}: no ledger is known above {known[path]},"
+                " and the counter can't be lowered again (--trust-counters)",
+                source=source.url,
+            )
+
+
+def _check_reachable(counters: Mapping[str, int], current: Mapping[str, int], target: Store) -> None:
+    if not target.counts_by_writes:
+        return
+    writes = sum(minimum - current[path] for path, minimum in counters.items())
+    if writes > _MOST_WRITES:
+        minutes = writes // _WRITES_PER_SECOND // 60 + 1
+        raise GuardError(
+            f"refusing to raise counters by {writes} single writes, which takes about {minutes} minutes"
+            " (--trust-counters)",
+            source=target.url,
+        )
 
 
 def missing_bucket(surveys: Sequence[Survey]) -> list[Versioned]:
