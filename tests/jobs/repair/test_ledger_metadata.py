@@ -89,6 +89,18 @@ def test_disks_of_three_bookies_are_enough_to_restore_everything(capture: Captur
         assert {ledger_id: metadata_of(patient, ledger_id) for ledger_id in chosen} == before
 
 
+def test_metadata_that_ends_earlier_than_before_needs_confirmation(capture: Capture, tmp_path: Path) -> None:
+    patient = Patient(healthy_store(capture("pulsar-4.2.4")), Random(1), folder=tmp_path)
+    patient.change_metadata(25, lambda metadata: setattr(metadata, "lastEntryId", metadata.lastEntryId + 3))
+    repair = repaired(patient, 25, again=True)
+    assert repair.losses == ("ledger 25: its last 3 entries become unreachable",)
+    assert repair.confirm == "persistent://public/default/plain"
+    # The disks show that the ledger has no such entries.
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
+        repair = repaired(patient, 25, source=source, again=True)
+    assert (repair.losses, repair.confirm) == ((), None)
+
+
 def test_without_disks_the_ensemble_has_all_bookies(capture: Capture, tmp_path: Path) -> None:
     patient = Patient(healthy_store(capture("pulsar-4.2.4-3bookies")), Random(1), folder=tmp_path)
     first = ledgers(patient)[0]

@@ -202,6 +202,7 @@ def repair_ledger_metadata(
     again: Annotated[
         bool, typer.Option("--again", help="Also replace metadata that can be decoded.")
     ] = False,
+    confirm: Confirm = None,
 ) -> None:
     """Rewrite BookKeeper metadata of ledgers that is lost or corrupt.
 
@@ -218,7 +219,7 @@ def repair_ledger_metadata(
         repair = ledger_metadata.repair_ledger_metadata(
             opened, source, names, report_as_warning(shell), again=again
         )
-        run_repair(shell, opened, repair, writing, source=source)
+        run_repair(shell, opened, repair, writing, confirm, source)
 
 
 def repair_missing_ledger(

@@ -35,6 +35,7 @@ from pulsar_meta.codecs.names import (
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, ledger_on_disks
 from pulsar_meta.jobs.rebuild.striping import Quorum
+from pulsar_meta.jobs.repair.losses import NOTHING, Losses, change_losses
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.rules import current
@@ -78,11 +79,13 @@ def repair_ledger_metadata(
     named = {one.owner.ledger_id: one for one in _named(store, source, names, report)}
     disks = source if source is not None and all(part.bookies is not None for part in source.parts) else None
     maker = MetadataMaker(store, disks, report)
-    decided, said = list[Decided](), list[str]()
+    decided, said, lost = list[Decided](), list[str](), list[Losses]()
     for ledger_id, one in sorted(named.items()):
         seen = current(store, ledger_path(ledger_id))
         decision, text = maker.decided(seen, one, again=again)
         decided.append(decision)
+        if decision[1].new is not None and not _has_all_entries(disks, ledger_id, decision[1].new):
+            lost.append(NOTHING if _decoded(seen) is None else change_losses(store, seen, decision[1].new))
         said += [f"ledger {ledger_id}, {one.who}: {text}"] if text else []
     if any(seen.version == ABSENT for seen, _ in decided):
         said.append(DEADLINE)
@@ -93,7 +96,16 @@ def repair_ledger_metadata(
         checked={"ledgers": len(decided)},
         not_checked={} if disks is not None else {"disks": why},
         said=tuple(said),
+        losses=tuple(text for losses in lost for text in losses.texts),
+        confirm=next((losses.confirm for losses in lost if losses.confirm is not None), None),
     )
+
+
+def _has_all_entries(disks: EntrySource | None, ledger_id: int, value: bytes) -> bool:
+    """Return True if new metadata ends a ledger at its last entry on the disks, or later."""
+    last = None if disks is None else disks.last_entry(ledger_id)
+    metadata = decode_ledger_metadata(value).metadata
+    return last is not None and (not metadata.HasField("lastEntryId") or metadata.lastEntryId >= last)
 
 
 def _named(store: Store, source: EntrySource | None, names: Sequence[str], report: Report) -> Iterator[Named]:

@@ -51,7 +51,7 @@ class Batches:
         self.close()
 
     def sendings(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
-        """Yield the changes in parts that are sent at once; a path and what lies below it never are."""
+        """Yield the changes in parts that are sent together, which never have a path and its descendants."""
         for part in _apart(changes):
             if not self._grouped:
                 yield from chunks(part, self.width)
@@ -60,7 +60,7 @@ class Batches:
                 yield list(run)
 
     def read(self, paths: Sequence[str]) -> list[Versioned]:
-        """Return the values at `paths` in their order, of version ABSENT where there is none."""
+        """Read the values at `paths` in order, with version ABSENT for missing ones."""
         found = self.store.read_many(paths) if self._grouped else self._each(self._read, paths)
         return [held or Versioned(path, b"", ABSENT) for path, held in zip(paths, found, strict=True)]
 
@@ -197,7 +197,7 @@ class Sender:
     batches: Batches
     guards: Guards
     undo: UndoLog
-    # Decides anew about a value that moved since it was read.
+    # Decides again about a value that has changed since it was read.
     decide: Anew
     speed: Speed = field(default_factory=Speed)
     stop: Stop = field(default_factory=Stop)
@@ -251,7 +251,7 @@ class Sender:
             self._flush()
 
     def _flush(self) -> None:
-        """Send what there is; an error of the group before is raised here."""
+        """Send the current group. Raises the error of the group before."""
         group, self._group, self._bytes = level_by_level(self._group), [], 0
         if self._threads is None:
             self._deliver(self._recorded(self._admit(group)))
@@ -260,10 +260,10 @@ class Sender:
             self._admitted = self._threads.submit(self._admit_ahead, group)
 
     def _hand_on(self) -> None:
-        """Have the group sent that the guards have looked at, once the one before is done."""
+        """Send the group that the guards have checked, after the one before is done."""
         admitted, self._admitted = self._admitted, None
         if admitted is not None and self._threads is not None:
-            # What became of the group before is worth more than why this one is not sent.
+            # An error of the group before is more important than one of this group.
             self._settle()
             ready = admitted.result()
             self._sent = self._threads.submit(self._deliver, self._recorded(ready))
@@ -275,7 +275,7 @@ class Sender:
             sent.result()
 
     def _deliver(self, admitted: Admitted) -> None:
-        """Send what was let through of a group, and what of it moved once more."""
+        """Send the allowed changes of a group, and again those that met a conflict."""
         pending = self._decide_anew(self._send(admitted))
         for _ in range(TRIES - 1):
             if not pending:
@@ -322,7 +322,7 @@ class Sender:
     def _look_again(
         self, changes: list[Change], versions: list[int | None], refused: Collection[str]
     ) -> dict[int, Versioned]:
-        """Read what met a conflict, by its place in the group.
+        """Read the values that met a conflict, by their index in the group.
 
         A client that lost its connection repeats a write; where the first one had arrived, the repetition
         meets our own bytes: those were written after all, and `versions` gets theirs.
@@ -337,7 +337,7 @@ class Sender:
         return found
 
     def _admit(self, group: list[Decided]) -> Admitted:
-        """Return what the guards let through of a group; the rest is counted as refused."""
+        """Return the changes of a group that the guards allow; count the others as refused."""
         changes = [Change.of(seen, decision) for seen, decision in group]
         topics = self.guards.topics_of(changes)
         refused = self.guards.recall(topics, self.batches.children) | self.guards.of_values(changes)
@@ -351,7 +351,7 @@ class Sender:
         return Admitted(len(group), allowed, changes, topics, [*map(undo_line, changes)])
 
     def _admit_ahead(self, group: list[Decided]) -> Admitted:
-        """Do what can be done of a group while the one before is sent.
+        """Prepare a group while the one before is sent.
 
         Values that come or go are undone in the order of the file, so that their groups are not mixed.
         """
@@ -371,7 +371,7 @@ class Sender:
         self.warn(f"{seen.path}: {refusal.text}")
 
     def _decide_anew(self, conflicts: list[tuple[Decided, Versioned]]) -> list[Decided]:
-        """Decide anew about values that moved; those that need a write are returned."""
+        """Decide again about values that have changed; return those that need a write."""
         pending = []
         for (_, before), now in conflicts:
             decision = self.decide(now, before)

@@ -1,4 +1,4 @@
-"""What is refused because it could harm a live cluster, each with the option that overrides it.
+"""Guards: writes that are refused because they could harm a live cluster, and the overriding options.
 
 Which broker serves a topic: a namespace's topics are divided into bundles, ranges of the CRC-32 of the
 topic's full name; the owner of a bundle registers itself, ephemeral, at
@@ -76,7 +76,7 @@ class Bundle:
 
 @dataclass(slots=True)
 class Guards:
-    """Looks at a store before each group of writes.
+    """Checks a store before each group of writes.
 
     `locked`: the store is a database whose own lock we hold, which proves that no broker lives; owners
     that a killed broker left in it do not count. What a look found is kept until the next one, for `recall`.
@@ -87,9 +87,9 @@ class Guards:
     readers: Readers = field(default_factory=Readers)
     locked: bool = False
     _managers: dict[str, bool] = field(default_factory=dict)
-    # What was not to come into being.
+    # Paths whose creation was refused.
     _uncreated: set[str] = field(default_factory=set)
-    # What the last look found, by path.
+    # The children that the last look listed, by path.
     _listed: Mapping[str, list[str]] = field(default_factory=dict)
 
     @classmethod
@@ -110,7 +110,7 @@ class Guards:
         return self._of_loaded(topics, self._children(_where(topics))) | self.of_values(changes)
 
     def topics_of(self, changes: Sequence[Change]) -> Topics:
-        """Return, by path, of which topics the changes are, as far as it matters who serves these."""
+        """Map paths to the topics that the changes belong to, if a broker may have loaded them."""
         if self.locked or self.overrides.loaded:
             return {}
         places = {
@@ -128,9 +128,9 @@ class Guards:
         return self._judge(topics, self._listed)
 
     def recall(self, topics: Topics, children: Children) -> dict[str, Refusal]:
-        """Return what `look` does, or nothing, unasked, where the last look saw all and refused nothing.
+        """Return the result of `look`; {} without a request if the last look covered all and refused none.
 
-        For what is looked at once more before it is sent.
+        Used if the changes are checked again before they are sent.
         """
         known = self._listed
         if any(path not in known for path in [COORDINATOR, *_where(topics)]) or self._judge(topics, known):
@@ -143,9 +143,9 @@ class Guards:
         return {path: refusal for path, refusal in refusals.items() if refusal is not None}
 
     def of_parents(self, changes: Sequence[Change], refused: Mapping[str, Refusal]) -> dict[str, Refusal]:
-        """Return, by path, which changes would bring in what lies below a refused creation, now or before.
+        """Refuse values below a path whose creation was refused.
 
-        Some stores make what is missing above a value, empty: of a topic, that is one without ledgers.
+        Some stores create missing parents, which would be an empty record of a topic without ledgers.
         """
         new = {change.path for change in changes if change.version == ABSENT}
         self._uncreated |= new.intersection(refused)
@@ -262,7 +262,7 @@ def _hidden(topic: TopicName, why: str) -> Refusal:
 
 
 def check_flag(value: bytes, store: str, why: str) -> None:
-    """Raise GuardError where the flag of a migration says that `store` is not, or soon not, the brokers'."""
+    """Raise GuardError if brokers have moved to another store or are about to, by the flag of a migration."""
     phase, target = _phase(value)
     if phase in RUNNING:
         done = "was migrated" if phase == "COMPLETED" else "is being migrated"

@@ -49,7 +49,7 @@ from pulsar_meta.stores.base import Store, Versioned
 
 FORMAT = 1
 NONE: Final[Mapping[str, int]] = {}
-# What a line has to have, by its action.
+# The required fields of a line, by its action.
 NEEDED: Final = {
     "rewrite": ("path", "version", "old_sha256", "new_sha256"),
     "keep": ("path",),
@@ -67,7 +67,7 @@ class PlanHeader(TypedDict):
 
 
 class PlanLine(PlaceNames):
-    """What a plan does with a value, and why; sizes are in bytes, `new` is base64."""
+    """The planned change of a value and its reason; sizes are in bytes, `new` is base64."""
 
     path: str
     version: int
@@ -118,7 +118,7 @@ def named_lines(store: Store, decided: Iterable[Decided], *, with_new: bool = Fa
     """Yield the lines of values; those of segments say which segment, and of which scalable topic."""
     scalable = ScalableTopics(store)
     for group in chunks(decided, READ_GROUP):
-        # What is to be created has no value yet.
+        # A value that will be created does not exist yet.
         places = [managed_place(seen.path, seen.value or decision.new or b"") for seen, decision in group]
         owners = scalable.of(place[0] for place in places if place is not None)
         for (seen, decision), place in zip(group, places, strict=True):
@@ -142,7 +142,7 @@ def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
 
 
 def apply_plan(store: Store, file: Path, kind: Kind, *, other_store: bool = False) -> Rewrite:
-    """Return what a plan of compress-cursors or compress-ledgers says.
+    """Make the rewrite of a plan of compress-cursors or compress-ledgers.
 
     UsageError for a plan of another command, GuardError for one of another store, and for one that has a line
     of something else than giving another codec to a value of that kind; DecodeError for a broken one.
@@ -161,7 +161,7 @@ def apply_plan(store: Store, file: Path, kind: Kind, *, other_store: bool = Fals
 
 
 def rewrites(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a plan that say what is to be written; raises as `apply_plan` does."""
+    """Yield the lines of a plan that change a value. Raises like `apply_plan`."""
     _, lines = read_plan(file)
     for number, line in enumerate(lines, 2):
         if line["action"] == "rewrite":
@@ -170,7 +170,7 @@ def rewrites(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
 
 
 def planned(lines: Iterable[dict[str, Any]], batches: Batches, kind: Kind) -> Generator[Decided]:
-    """Yield the values of a plan with what becomes of each; those that changed since have moved."""
+    """Yield the values of a plan with decisions; values that have changed since count as moved."""
     for group in chunks(lines, READ_GROUP):
         values = batches.read([str(line["path"]) for line in group])
         for line, seen in zip(group, values, strict=True):
@@ -178,7 +178,7 @@ def planned(lines: Iterable[dict[str, Any]], batches: Batches, kind: Kind) -> Ge
 
 
 def leave_moved(seen: Versioned) -> Decision:
-    """Return what becomes of a planned value that met a conflict: a plan is applied as it is or not."""
+    """Skip a planned value that met a conflict."""
     return skip(seen, "moved")
 
 

@@ -57,7 +57,7 @@ class Form(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What is known of a release and a form."""
+    """The verdict on a release and a form."""
 
     LOADS = "loads"
     CANNOT_LOAD = "cannot-load"
@@ -267,24 +267,24 @@ BROKERS = "/loadbalance/brokers"
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """The releases that will read what is written; none: nobody said, and no broker is registered."""
+    """The releases that will read the values. Empty if none is given and no broker is registered."""
 
     versions: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, store: Store, versions: Sequence[str] = ()) -> Readers:
-        """Return these releases (UsageError for what is none), else those of the registered brokers."""
+        """Use these releases, or those of the registered brokers. Raises UsageError for an invalid one."""
         for version in versions:
             parse_version(version)
         return cls(tuple(versions) or registered_versions(store))
 
     def why_not(self, form: Form) -> str | None:
-        """Return why `form` must not be written for them; where nobody is known, the form decides."""
+        """Return the reason against writing `form` for these releases, None if there is none."""
         verdict, why = self.verdict(form)
         return None if verdict is Verdict.LOADS else why
 
     def verdict(self, form: Form) -> tuple[Verdict, str]:
-        """Return what is known of `form` and the release that is worst for it, in a sentence.
+        """Return the verdict on `form` for the release that is worst for it, with a sentence.
 
         Without any release: whether all that were ever tried load it.
         """
@@ -302,7 +302,7 @@ class Readers:
 
 
 def holds_properties(cursor: ManagedCursorInfo) -> bool:
-    """Return whether a cursor has properties of either kind: of its position, or of the subscription."""
+    """Return True if a cursor has properties of its position or of the subscription."""
     return bool(cursor.properties or cursor.cursorProperties)
 
 
@@ -339,7 +339,7 @@ def registered_versions(store: Store) -> tuple[str, ...]:
     """Return the releases of the brokers that are registered in the store."""
     found = set()
     for record in store.scan(BROKERS):
-        # One that nobody can read says nothing of its release, nor does the parent.
+        # An unreadable registration does not tell the release, and neither does the parent.
         with suppress(DecodeError):
             value = read_json_object(record.value)
             version = value.get("brokerVersion") or value.get("brokerVersionString")
@@ -367,7 +367,7 @@ class UnreadableRecord(FormVerdict):
 
 @dataclass(slots=True)
 class Readability:
-    """What was looked at in a store, and of how much it is not known whether it can be loaded.
+    """The number of values that were checked, and of those that may be unreadable.
 
     `source` has the ledgers of cursors; `in_ledgers` counts those whose state there was not seen.
     """

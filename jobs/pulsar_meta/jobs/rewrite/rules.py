@@ -86,7 +86,7 @@ class AnyReader(Readers):
 ANY_READER: Final = AnyReader()
 
 
-# Another codec could make a field of the envelope wrong whose meaning nobody here knows.
+# With another codec, an unknown field of the envelope could become wrong.
 UNKNOWN_FIELDS: Final = "unknown-fields"
 LATER_RELEASE: Final = "its envelope has fields of a later release"
 
@@ -110,7 +110,7 @@ class Recompression:
             raise UsageError(f"--threshold {self.threshold}: a size in bytes, 0 or more")
 
     def __call__(self, seen: Versioned) -> Decision:
-        """Return what is to become of a value."""
+        """Decide about a value."""
         if seen.version == ABSENT:
             return skip(seen, "gone")
         try:
@@ -162,28 +162,28 @@ class Recompression:
 
 @dataclass(frozen=True, slots=True)
 class WhereThere:
-    """The rule for values that were named one by one: one that is not there is reported."""
+    """The rule for values that were listed by name, which reports missing ones."""
 
     rule: Rule
 
     def __call__(self, seen: Versioned) -> Decision:
-        """Return what is to become of a value."""
+        """Decide about a value."""
         if seen.version == ABSENT:
             return skip(seen, NOT_THERE, note="listed, but not there")
         return self.rule(seen)
 
 
 def recode(kind: Kind, seen: Versioned, codec: str) -> Decision:
-    """Return what gives a value the codec that a plan names, whether or not that pays.
+    """Give a value the codec that a plan names, even if it grows.
 
-    Whether brokers can load what comes out is for the guards to say.
+    The guards decide whether brokers can load the result.
     """
     rule = Recompression(kind, codec, threshold=0, min_gain=ANY_GAIN, readers=ANY_READER)
     return rule(seen)._replace(readable=False)
 
 
 def current(store: Store, path: str) -> Versioned:
-    """Return the value at `path`, or one of version ABSENT where there is none."""
+    """Return the value at `path`, or an empty one with version ABSENT."""
     try:
         return store.read(path)
     except NotFoundError:
@@ -193,7 +193,7 @@ def current(store: Store, path: str) -> Versioned:
 def put_rule(value: bytes, expected: int) -> Rule:
     """Return the rule that replaces the version `expected` (ABSENT: creates) by `value`.
 
-    It raises ConflictError for any other version, and changes nothing where the bytes are there already.
+    Raises ConflictError for any other version. Keeps the value if it is the same already.
     """
 
     def decide(seen: Versioned) -> Decision:
@@ -214,7 +214,7 @@ def put_document_rule(document: Document, expected: int) -> Rule:
     """
     kind = checked_kind(str(document.get("kind")))
     if kind not in JSON_KINDS:
-        # What is wrong with it is said before any store is asked.
+        # Report errors in the document before the store is read.
         encode_document(document, place="put ")
 
     def decide(seen: Versioned) -> Decision:
@@ -232,7 +232,7 @@ def put_document_rule(document: Document, expected: int) -> Rule:
 
 
 def _again(stored: bytes, kind: str) -> bytes | None:
-    """Return what a stored value becomes that is decoded and encoded, None where it is not whole."""
+    """Decode and encode a stored value, None if it is damaged."""
     options = DecodeOptions(kind, show_secrets=True)
     decoded = decode_document(stored, source="", options=options)
     return encode_document(decoded.document).data if decoded.error is None else None
@@ -241,7 +241,7 @@ def _again(stored: bytes, kind: str) -> bytes | None:
 def remove_rule(expected: int | None, children: list[str]) -> Rule:
     """Return the rule that deletes a value of the version `expected` (None: as read).
 
-    NotFoundError where there is none, GuardError where it has children: nothing is removed recursively.
+    Raises NotFoundError if there is no value, and GuardError if it has children.
     """
 
     def decide(seen: Versioned) -> Decision:
@@ -289,7 +289,7 @@ def read_broker_conf(path: Path, kind: Kind) -> tuple[str, int]:
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Return what a broker.conf sets; NotFoundError, UnreachableError, DecodeError where it is none."""
+    """Read a broker.conf. Raises NotFoundError, UnreachableError or DecodeError."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)
@@ -317,7 +317,7 @@ class _Row:
 
 
 class Estimate(TypedDict):
-    """What packing by a codec would bring; `seconds` is the time that it took here."""
+    """The effect of compressing with a codec; `seconds` is the time that it took."""
 
     tenant: NotRequired[str]
     namespace: NotRequired[str]

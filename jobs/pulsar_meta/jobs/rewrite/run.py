@@ -1,4 +1,4 @@
-"""One run of a rewrite, from the values that a command is about to the report of what became of them.
+"""Run a rewrite, from the values that a command selects to the report.
 
 `run` opens what is needed, decides about each value (`rules`, in a process of its own where that pays:
 `worker`), asks the `guards`, records the old bytes (`undo_log`), sends the new ones (`apply`) and reports.
@@ -29,12 +29,12 @@ from pulsar_meta.stores.base import Store, Versioned
 
 
 def _ignore(text: str) -> None:
-    """Do nothing with a sentence that nobody wants."""
+    """Drop a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What a command wants written.
+    """The writes that a command wants.
 
     `decided` is called once for each pass over the store; `decide` decides anew about a value that moved
     since. `single`: it is about one value, and a refusal ends it. `with_new`: its plan has to carry the new
@@ -75,7 +75,7 @@ def rewrite_values(
 
 
 def rewrite_one(command: str, store: Store, path: str, rule: Rule) -> Rewrite:
-    """Return what applies `rule` to the value at `path`."""
+    """Make a rewrite that applies `rule` to the value at `path`."""
 
     def decided(batches: Batches) -> Generator[Decided]:
         seen = current(store, path)
@@ -123,15 +123,15 @@ class Report:
 
     @property
     def undo_file(self) -> str | None:
-        """The undo file's name, None where nothing was written."""
+        """The undo file's name, None if nothing was written."""
         return str(self.undo_path) if self.written else None
 
 
 def run(store: Store, rewrite: Rewrite, terms: Terms, listener: Listener) -> Report:
-    """Make the writes that a command wants, as far as the guards let them, and report.
+    """Make the writes that the guards allow, and report.
 
-    UsageError where the undo file exists, GuardError while a migration runs, UnreachableError where the store
-    went away: what was written until then is in the undo file, and `listener.halted` has its name.
+    Raises UsageError if the undo file exists, GuardError while a migration runs, and UnreachableError if the
+    connection is lost. The undo file then has all values written so far, and `listener.halted` gets its name.
     """
     identity = read_identity(store)
     path = undo_path(rewrite.command, identity, named=terms.undo_file, resume=terms.resume)
@@ -174,7 +174,7 @@ def preview(
     *,
     strict: bool = False,
 ) -> Iterator[Decided]:
-    """Yield decisions as a run would come out now: what a guard would refuse is skipped, all is counted.
+    """Yield the decisions that a run would come to now. Values that a guard would refuse are skipped.
 
     `strict`: it raises GuardError instead. A migration is left aside.
     """
@@ -221,10 +221,10 @@ def _forward(store: Store, counters: Mapping[str, int], summary: Summary) -> Non
 def foresee(
     store: Store, rewrite: Rewrite, terms: Terms, warn: Callable[[str], None]
 ) -> tuple[Summary, list[Decided]]:
-    """Return what a run would do, and the first of its writes, for the question whether it should.
+    """Return the summary of a run before it starts, and its first writes, to ask for confirmation.
 
-    `warn` gets what the run would leave alone.
-    It raises what the run would: GuardError while a migration runs, or where a single value is refused.
+    `warn` gets the values that the run would leave alone. Raises GuardError while a migration runs, or if a
+    single value is refused.
     """
     terms.guards(store).check_migration()
     summary, first = Summary(), list[Decided]()

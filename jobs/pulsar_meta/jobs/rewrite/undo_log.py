@@ -39,9 +39,9 @@ from pulsar_meta.jobs.rewrite.run_files import (
 
 FORMAT = 1
 MODE = 0o600
-# What the first line begins with.
+# The start of the first line.
 _BEGINNING = b'{"undo":'
-# What the line after a group begins with.
+# The start of the line after a group.
 _ANSWER = b'{"sent":'
 # How much is answered by one line: a reader holds that in memory.
 ANSWERED_GROUPS: Final = 8
@@ -68,7 +68,7 @@ class UndoRecord:
 
 
 class UndoHeader(TypedDict):
-    """The first line of an undo file; `codec` is what the run gives to every value, `created` in ms."""
+    """The first line of an undo file. `codec` is the codec that the run applies; `created` is in ms."""
 
     undo: int
     command: str
@@ -78,7 +78,7 @@ class UndoHeader(TypedDict):
 
 
 class UndoLine(TypedDict):
-    """What a value was (base64; without it there was none), and the SHA-256 of what it became."""
+    """The old value (base64, missing if there was none), and the SHA-256 of the new one."""
 
     path: str
     version: int
@@ -163,7 +163,7 @@ class UndoLog:
         return number
 
     def answer(self, number: int, versions: Sequence[int | None]) -> None:
-        """Note what became of a group."""
+        """Write the outcome of a group."""
         with self._lock:
             self._answers[number] = versions
             known = [answer for answer in self._answers.values() if answer is not None]
@@ -181,7 +181,7 @@ class UndoLog:
         """Close the file."""
         file, self._file = self._file, None
         if file is not None:
-            # What could not be written was reported when it was tried.
+            # Failed writes were reported when they were tried.
             with suppress(OSError):
                 file.close()
 
@@ -213,7 +213,7 @@ class UndoLog:
         return self._file
 
     def _reopen(self) -> BinaryIO:
-        """Open the file for appending, without what a crash left of its last line."""
+        """Open the file for appending, and cut off an incomplete last line after a crash."""
         file = self.path.open("r+b")
         self._claim(file)
         end = sum(len(line) for line in file if line.endswith(b"\n"))
@@ -246,12 +246,12 @@ class UndoLog:
 
 
 def undo_line(change: Change) -> bytes:
-    """Return what the undo file is to hold of a write: what the value was, whole, and what it becomes."""
+    """Make the undo record of a write, with the complete old value and the digest of the new one."""
     return _line(_record(change))
 
 
 def is_unused(path: Path) -> bool:
-    """Return whether a run was killed before its first undo record: then it wrote nothing.
+    """Return True if a run was killed before its first undo record, so that it wrote nothing.
 
     Such a file is empty, or has a part of the first line. NotFoundError where there is no such file.
     """
@@ -266,7 +266,7 @@ def is_unused(path: Path) -> bool:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return the first line of an undo file; NotFoundError, DecodeError where it is none."""
+    """Read the first line of an undo file. Raises NotFoundError or DecodeError."""
     check_file(path)
     try:
         with path.open("rb") as file:
@@ -285,12 +285,12 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> Iterator[UndoRecord]:
-    """Yield the records of an undo file; what one line answers at most is held in memory."""
+    """Yield the records of an undo file. Memory holds at most the records that one line answers."""
     return _paired(_lines(path), path)
 
 
 def read_backwards(path: Path) -> Iterator[UndoRecord]:
-    """Yield the records of an undo file, the last one first; what one line answers is held in memory."""
+    """Yield the records of an undo file, last one first. Memory holds the records that one line answers."""
     begins, end = _group_begins(path)
     with path.open("rb") as file:
         for offset, number in reversed(begins):
@@ -318,7 +318,7 @@ def _group_begins(path: Path) -> tuple[list[tuple[int, int]], int]:
 
 
 def _paired(lines: Iterable[tuple[int, dict[str, Any]]], path: Path) -> Iterator[UndoRecord]:
-    """Yield the records among numbered lines, each with its answer where there is one."""
+    """Yield the records among numbered lines, with their answers if there are any."""
     group: list[dict[str, Any]] = []
     for number, record in lines:
         if "sent" in record:
