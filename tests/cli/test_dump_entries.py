@@ -388,7 +388,7 @@ def test_a_misspelled_payload_format_creates_no_directory(
     with chdir(tmp_path):
         done = run("orders", *sources, "-n", "1", "--payload", slip)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "text, hex, base64, hash, or a directory as dir:DIR" in done.stderr
+        assert "choose text, hex, base64, hash or dir:DIR" in done.stderr
         assert list(tmp_path.iterdir()) == []
         assert run("orders", *sources, "-n", "1", "--payload", f"dir:{slip}").returncode == 0
         assert run("orders", *sources, "-n", "1", "--payload", slip).returncode == 0

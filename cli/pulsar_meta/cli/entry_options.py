@@ -49,22 +49,24 @@ class LimitOptions:
             "--ledger",
             rich_help_panel=LIMITS,
             metavar="ID",
-            help="Only this ledger of the topics, repeatable.",
+            help="Only this ledger of the topics (repeatable).",
         ),
     ] = None
     first: Annotated[
         str | None,
         typer.Option(
-            "--from", rich_help_panel=LIMITS, help="First ENTRY or LEDGER:ENTRY[:BATCH]; -10: the last ten."
+            "--from",
+            rich_help_panel=LIMITS,
+            help="First ENTRY or LEDGER:ENTRY[:BATCH]; -10 is the tenth-last.",
         ),
     ] = None
     last: Annotated[
         str | None,
-        typer.Option("--to", rich_help_panel=LIMITS, help="Last ENTRY or LEDGER:ENTRY[:BATCH], included."),
+        typer.Option("--to", rich_help_panel=LIMITS, help="Last ENTRY or LEDGER:ENTRY[:BATCH]."),
     ] = None
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-n", "--count", min=0, rich_help_panel=LIMITS, help="Show at most so many."),
+        typer.Option("--limit", "-n", "--count", min=0, rich_help_panel=LIMITS, help="Most entries."),
     ] = None
 
     @property
@@ -74,26 +76,26 @@ class LimitOptions:
 
     @property
     def ledgers(self) -> frozenset[int]:
-        """The chosen ledgers, empty for all; UsageError for an invalid ledger id."""
+        """The selected ledgers, empty for all. Raises UsageError for an invalid ledger id."""
         return frozenset(map(parse_ledger_id, self.ledger or ()))
 
     @property
     def limits(self) -> Limits:
-        """The first and last entry; UsageError for an invalid bound."""
+        """The first and last entry. Raises UsageError for an invalid bound."""
         first, last = _bound(self.first), _bound(self.last)
         if first is not None and last is not None and first.is_behind(last):
-            raise UsageError(f"--from {self.first} lies behind --to {self.last}")
+            raise UsageError(f"--from {self.first} is after --to {self.last}")
         return Limits(first, last)
 
     def report_coverage(self, shell: Shell, coverage: Coverage, faults: Faults, *, named: bool) -> None:
-        """Print what was read; if entries named by the user were not read, the exit code is 3."""
+        """Print the numbers of entries read. Sets exit code 3 if entries named by the user were not read."""
         if not faults.worst or coverage.ledgers:
             shell.summary(coverage.checked, coverage.left_out)
         if named and coverage.elsewhere:
             faults.note(NotFoundError.exit_code)
         limited = self.first is not None or self.last is not None
         if limited and self.limit != 0 and not coverage.entries and not faults.worst:
-            faults.report(NotFoundError("no entry lies within --from and --to"))
+            faults.report(NotFoundError("no entries between --from and --to"))
 
 
 def _bound(text: str | None) -> Bound | None:
@@ -109,7 +111,8 @@ class TargetOptions:
         typer.Option(
             "--index",
             rich_help_panel=LIMITS,
-            help="The entry that holds this index, repeatable.",
+            metavar="N",
+            help="The entry with this message index (repeatable).",
         ),
     ] = None
     time: Annotated[
@@ -117,19 +120,19 @@ class TargetOptions:
         typer.Option(
             "--time",
             rich_help_panel=LIMITS,
-            help="From the first entry not before it: ms (13 digits) or ISO 8601, UTC without a zone.",
+            help="From the first entry at or after this time: milliseconds or ISO 8601 (UTC without a zone).",
         ),
     ] = None
 
     def places(
         self, choices: Iterable[Choice], bounds: LimitOptions, source: EntrySource, faults: Faults
     ) -> Iterator[Place]:
-        """Yield the places to show: all within the limits, or those that --index and --time find."""
+        """Return the places within the limits, or those that --index and --time find."""
         if not self.index and self.time is None:
             return ((choice, bounds.limits) for choice in choices)
         if bounds.first is not None or (self.index and bounds.last is not None):
             other = "--from" if bounds.first is not None else "--to"
-            raise UsageError(f"--index and --time go without {other}")
+            raise UsageError(f"--index and --time can't be combined with {other}: remove {other}")
         indexes = list(map(parse_index, self.index or ()))
         time = None if self.time is None else parse_time(self.time)
         return places(choices, indexes, time, bounds.limits, source, faults.report)
@@ -137,31 +140,35 @@ class TargetOptions:
 
 LineTemplate = Annotated[
     str | None,
-    typer.Option("--format", help="A line each, like '{ledger_id}:{entry_id}'; \\t and \\n are understood."),
+    typer.Option(
+        "--format",
+        metavar="TEMPLATE",
+        help="Line per entry, such as '{ledger_id}:{entry_id}'; with \\t and \\n.",
+    ),
 ]
 
 
 def chosen_template(shell: Shell, text: str | None, types: Mapping[str, str]) -> Template | None:
-    """Return the template of --format, None without it; UsageError if -o asks for another form."""
+    """Return the template of --format, if given. Raises UsageError if it is combined with -o."""
     if text is None:
         return None
     template = parse_template(text, types)
     if shell.output_format not in (None, Format.PLAIN):
-        raise UsageError("--format is a form of output by itself: leave -o out")
+        raise UsageError("--format and -o can't be combined: remove -o")
     return template
 
 
 @dataclass(frozen=True)
 class LookOptions:
-    """How closely to look at entries, and how to show them."""
+    """Options for the details of entries that are shown."""
 
-    deep: Annotated[bool, typer.Option("--deep", help="Open batches, message by message.")] = False
+    deep: Annotated[bool, typer.Option("--deep", help="Show each message of a batch.")] = False
     payload: Annotated[
         str | None,
         typer.Option(
             "--payload",
             metavar="FORM|dir:DIR",
-            help="Show payloads as text, hex, base64 or hash, or write each into a file of DIR.",
+            help="Show payloads as text, hex, base64 or hash, or write each to a file in DIR.",
         ),
     ] = None
     max_size: Annotated[
@@ -170,13 +177,14 @@ class LookOptions:
     transactions: Annotated[
         bool,
         typer.Option(
-            "--transactions", help="Show the outcome of each entry's transaction, and whether readers see it."
+            "--transactions",
+            help="Show the outcome of each entry's transaction, and if readers get it.",
         ),
     ] = False
     template: LineTemplate = None
 
     def look(self) -> DumpOptions:
-        """Return how closely to look; UsageError for a --payload that is neither a form nor a directory."""
+        """Return the options for a dump. Raises UsageError for an invalid --payload."""
         size = self.max_size * SIZE_UNIT
         if self.payload is None:
             return DumpOptions(self.deep, max_size=size)
@@ -186,10 +194,11 @@ class LookOptions:
 
 
 def _directory(payload: str) -> Path:
-    """Return the directory for payloads; UsageError for a name that is more likely a misspelled form."""
-    named, directory = payload.startswith(DIRECTORY), Path(payload.removeprefix(DIRECTORY))
-    if not named and "/" not in payload and not directory.is_dir():
-        raise UsageError(f"--payload {payload}: {', '.join(PAYLOAD_FORMS)}, or a directory as {DIRECTORY}DIR")
+    """Return the directory for payloads. Raises UsageError for a probably misspelled format."""
+    has_prefix, directory = payload.startswith(DIRECTORY), Path(payload.removeprefix(DIRECTORY))
+    if not has_prefix and "/" not in payload and not directory.is_dir():
+        forms = ", ".join(PAYLOAD_FORMS)
+        raise UsageError(f"invalid --payload {payload!r}: choose {forms} or {DIRECTORY}DIR")
     return directory
 
 
@@ -211,7 +220,7 @@ class PropertyFilter:
             "--where",
             rich_help_panel=PANEL,
             metavar="FILTER",
-            help="region=eu and not (type^=test or retired): =, !=, ^= (begins), a name alone (is there).",
+            help="region=eu and not (type^=test or retired), with =, !=, ^= (prefix), or a name (exists).",
         ),
     ] = None
     level: Annotated[
@@ -219,21 +228,21 @@ class PropertyFilter:
         typer.Option(
             "--level",
             rich_help_panel=PANEL,
-            help="entry: its own metadata, as a broker's EntryFilter; message: open it; any: as needed.",
+            help="Properties of the entry (as in a broker's EntryFilter), of each message, or both.",
         ),
     ] = Level.ANY
     hoisted: Annotated[
         str,
         typer.Option(
-            "--hoisted", rich_help_panel=PANEL, help="Properties that batches of these producers share: a,b."
+            "--hoisted", rich_help_panel=PANEL, help="Properties that each batch shares, such as a,b."
         ),
     ] = ""
 
     def filter(self, max_size: int) -> EntryFilter | None:
-        """Return the filter, None without --where; UsageError for a wrong filter, or options without it."""
+        """Return the filter of --where, if given. Raises UsageError for an invalid filter."""
         if self.where is None:
             if self.level is not Level.ANY or self.hoisted:
-                raise UsageError("--level and --hoisted go with --where")
+                raise UsageError("--level and --hoisted need --where")
             return None
         names = frozenset(name.strip() for name in self.hoisted.split(",") if name.strip())
         return EntryFilter(parse_filter(self.where), self.level.value, names, max_size)
@@ -241,11 +250,11 @@ class PropertyFilter:
 
 @dataclass(slots=True)
 class Matches:
-    """The entries of places that match a filter, found by this process or by Spark, and counted."""
+    """Finds and counts the entries that match a filter, in this process or with Spark."""
 
     faults: Faults
     engine: EngineOptions
-    chosen: EntryFilter
+    entry_filter: EntryFilter
     look: DumpOptions
     count: int | None
     counts: FilterCounts
@@ -264,17 +273,19 @@ class Matches:
         if self.engine.choose(self.faults.shell, ledgers, source) == "spark":
             return islice(self._by_spark(planned, source, store, urls), self.count)
         entries = read_entries(planned, source, store, self.faults.report, self.coverage)
-        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.faults.report)
+        return describe_matching(
+            entries, self.entry_filter, self.counts, self.look, self.count, self.faults.report
+        )
 
     def entries(
         self, places: Iterable[Place], source: EntrySource, store: Store | None
     ) -> Iterator[tuple[DataEntry, EntryFormat]]:
-        """Return the matching entries, up to the limit; UsageError if Spark is asked for."""
+        """Return the matching entries, up to the limit. Raises UsageError with --engine spark."""
         if self.engine.engine is Engine.SPARK:
-            raise UsageError("-o raw goes without Spark: leave --engine out")
+            raise UsageError("-o raw can't use Spark: remove --engine")
         entries = read_entries(places, source, store, self.faults.report, self.coverage)
-        found = matching_entries(entries, self.chosen, self.counts, self.faults.report)
-        return islice(((entry, form) for entry, form, _ in found), self.count)
+        matches = matching_entries(entries, self.entry_filter, self.counts, self.faults.report)
+        return islice(((entry, form) for entry, form, _ in matches), self.count)
 
     def _by_spark(
         self,
@@ -290,8 +301,15 @@ class Matches:
         sources = Sources(None if store is None else store.url, tuple(urls))
         parts = [part for choice, limits in places for part in ranges(choice, limits, source)]
         ledgers = with_bookkeeper(store, (part.ledger for part in parts), self.faults.report)
-        found = list(zip(parts, ledgers, strict=True))
+        located = list(zip(parts, ledgers, strict=True))
         spark = self.engine.spark_settings(self.faults)
         return match_with_spark(
-            sources, found, self.chosen, self.look, self.counts, self.coverage, self.faults.report, spark
+            sources,
+            located,
+            self.entry_filter,
+            self.look,
+            self.counts,
+            self.coverage,
+            self.faults.report,
+            spark,
         )

@@ -1,4 +1,4 @@
-"""What `seek` takes: the questions, how to look, and the clusters to look in."""
+"""Options of `seek`: questions, search, and clusters."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from pulsar_meta.jobs.topics.topic import parse_position
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.routed import with_ledgers
 
-SEARCH = "How to look"
+SEARCH = "Search"
 
 
 class Clock(StrEnum):
-    """Which time of an entry counts."""
+    """The clocks whose times entries have."""
 
     AUTO = "auto"
     BROKER = "broker"
@@ -48,65 +48,79 @@ class Clock(StrEnum):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked for, and in which topics beside the one that is named."""
+    """Options for the questions."""
 
-    index: Annotated[list[str] | None, typer.Option("--index", help="A message's index, repeatable.")] = None
+    index: Annotated[list[str] | None, typer.Option("--index", metavar="N", help="Message index.")] = None
     time: Annotated[
         list[str] | None,
         typer.Option(
             "--time",
-            help="First entry not before it: ms (13 digits), or ISO 8601; a bare date is UTC (repeatable).",
+            help="First entry at or after this time: milliseconds or ISO 8601, default UTC (repeatable).",
         ),
     ] = None
     index_file: Annotated[
         str | None,
         typer.Option(
             "--index-file",
-            help="Lines of topic<TAB>index, or NDJSON with topic and index or time; - is stdin.",
+            metavar="FILE",
+            help="Lines of topic<TAB>index, or NDJSON with topic and index or time; - for stdin.",
         ),
     ] = None
     expired: Annotated[
         str | None,
-        typer.Option("--expired", help="Newest entry that this time to live has expired: 3600, 90m, 7d."),
+        typer.Option("--expired", metavar="TTL", help="Newest entry expired by this TTL: 3600, 90m, 7d."),
     ] = None
     namespace: Annotated[
         list[str] | None,
-        typer.Option("--namespace", help="All topics of tenant/namespace instead of one (repeatable)."),
+        typer.Option("--namespace", help="All topics of tenant/namespace (repeatable)."),
     ] = None
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to look."""
+    """Options for the search."""
 
     clock: Annotated[
         Clock,
-        typer.Option("--clock", rich_help_panel=SEARCH, help="auto: the broker's time, else the producer's."),
+        typer.Option(
+            "--clock", rich_help_panel=SEARCH, help="auto is the broker's time, else the producer's."
+        ),
     ] = Clock.AUTO
     skew: Annotated[
         float,
         typer.Option(
             "--skew",
             rich_help_panel=SEARCH,
-            help="Seconds by which clocks may differ from ledgers' close times; -1 ignores these.",
+            metavar="SECONDS",
+            help="Largest difference of clocks to ledgers' close times; -1 ignores these times.",
         ),
     ] = 60.0
     after: Annotated[
-        str | None, typer.Option("--after", rich_help_panel=SEARCH, help="Only after LEDGER:ENTRY[:BATCH].")
+        str | None,
+        typer.Option(
+            "--after", metavar="POSITION", rich_help_panel=SEARCH, help="Only after LEDGER:ENTRY[:BATCH]."
+        ),
     ] = None
     before: Annotated[
-        str | None, typer.Option("--before", rich_help_panel=SEARCH, help="Only before LEDGER:ENTRY[:BATCH].")
+        str | None,
+        typer.Option(
+            "--before", metavar="POSITION", rich_help_panel=SEARCH, help="Only before LEDGER:ENTRY[:BATCH]."
+        ),
     ] = None
     cursor: Annotated[
         str | None,
-        typer.Option("--cursor", rich_help_panel=SEARCH, help="Only what this subscription has not passed."),
+        typer.Option(
+            "--cursor",
+            rich_help_panel=SEARCH,
+            help="Only entries after this subscription's mark-delete position.",
+        ),
     ] = None
     index_property: Annotated[
         str,
         typer.Option(
             "--index-property",
             rich_help_panel=SEARCH,
-            help="The ledger property with its first index: it guides the search, entries decide.",
+            help="Ledger property with its first index, used as a hint; entries decide.",
         ),
     ] = "first-index"
     exhaustive: Annotated[
@@ -114,7 +128,7 @@ class Search:
         typer.Option(
             "--exhaustive",
             rich_help_panel=SEARCH,
-            help="Look everywhere before saying that it is not there; by time, at every earlier entry.",
+            help="Search every ledger before the answer is that nothing was found.",
         ),
     ] = False
     readable: Annotated[
@@ -122,7 +136,7 @@ class Search:
         typer.Option(
             "--readable",
             rich_help_panel=SEARCH,
-            help="Only what readers are given: nothing aborted, nothing behind an open transaction.",
+            help="Only entries that readers get: none of aborted transactions, none after an open one.",
         ),
     ] = False
 
@@ -153,7 +167,7 @@ class Search:
 
     @property
     def options(self) -> SeekOptions:
-        """The options for the job; UsageError for a position that is none."""
+        """The options for the job. Raises UsageError for an invalid position."""
         return SeekOptions(
             clock=str(self.clock),
             skew=round(self.skew * 1000),
@@ -172,7 +186,7 @@ Target = tuple[Kind, int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class SeekQuestions:
-    """Questions without topic, whose topic or namespaces they are about, and questions of a file."""
+    """Questions about a topic or about namespaces, and the questions of a file."""
 
     topic: str | None
     namespaces: tuple[str, ...]
@@ -181,14 +195,14 @@ class SeekQuestions:
 
     @property
     def names(self) -> list[str]:
-        """The topics that are named, each once."""
-        named = [self.topic] if self.topic else []
-        return list(dict.fromkeys(named + [question.topic for question in self.listed]))
+        """The names of topics on the command line and in the file, each once."""
+        topics = [self.topic] if self.topic else []
+        return list(dict.fromkeys(topics + [question.topic for question in self.listed]))
 
     def of(self, store: Store, cursor: str | None) -> list[Question]:
-        """Return the questions for one cluster, topic by topic; NotFoundError for an empty namespace.
+        """Return the questions for one cluster, topic by topic. Raises NotFoundError for an empty namespace.
 
-        Of a namespace, with a cursor, those topics count that have it.
+        With a cursor, only the topics of a namespace that have this cursor are included.
         """
         names = [self.topic] if self.topic else []
         for namespace in self.namespaces:
@@ -197,18 +211,20 @@ class SeekQuestions:
 
 
 def asked(topic: str | None, wanted: Wanted, *, readable: bool = False) -> SeekQuestions:
-    """Return what the command line asks for; UsageError where that is nothing, or has no topic."""
+    """Return the questions of the command line. Raises UsageError if there are none, or no topic."""
     targets = tuple(_targets(wanted))
     if topic and wanted.namespace:
-        raise UsageError("a topic or --namespace, not both")
+        raise UsageError("a topic and --namespace can't be combined: remove one of them")
     if targets and topic is None and not wanted.namespace:
-        raise UsageError("which topic? pulsar-meta seek TOPIC --index N")
+        raise UsageError("no topic: use pulsar-meta seek TOPIC --index N")
     if wanted.namespace and not targets:
-        raise UsageError("--namespace needs --index, --time or --expired: what is looked for in its topics")
+        raise UsageError("--namespace needs a question: add --index, --time or --expired")
     if wanted.expired is not None and readable:
-        raise UsageError("--expired goes without --readable: what is aborted or open expires, too")
+        raise UsageError(
+            "--expired and --readable can't be combined: aborted and open transactions expire, too"
+        )
     if not targets and wanted.index_file is None:
-        raise UsageError("what is looked for? Give --index, --time, --expired or --index-file")
+        raise UsageError("no question: add --index, --time, --expired or --index-file")
     listed = _listed(wanted.index_file, topic) if wanted.index_file is not None else ()
     return SeekQuestions(topic, tuple(wanted.namespace or ()), targets, listed)
 
@@ -231,7 +247,7 @@ Clusters = Annotated[
     typer.Option(
         "--cluster",
         metavar="NAME",
-        help="A profile, or 'NAME=STORE ENTRIES…'. Repeatable; answers name theirs.",
+        help="A profile, or 'NAME=STORE ENTRIES…' (repeatable). Answers contain the name.",
     ),
 ]
 # Name, store, entries.
@@ -239,35 +255,34 @@ Place = tuple[str | None, str, Sequence[str]]
 
 
 def open_clusters(
-    shell: Shell, store: str | None, entries: list[str] | None, named: list[str] | None, stack: ExitStack
+    shell: Shell, store: str | None, entries: list[str] | None, clusters: list[str] | None, stack: ExitStack
 ) -> list[Cluster]:
-    """Open the named clusters, else the one of --store and --entries; `stack` closes them.
+    """Open the clusters of --cluster, else the one of --store and --entries; `stack` closes them.
 
-    UsageError where both are given, a name is there twice or says too little.
+    Raises UsageError if both are given, or for an invalid --cluster.
     """
-    places = (
-        _places(named, store, shell.ledger_store, entries)
-        if named
-        else [(None, store or "", shell.entries_urls(entries))]
-    )
-    clusters = []
+    if clusters:
+        places = _places(clusters, store, shell.ledger_store, entries)
+    else:
+        places = [(None, store or "", shell.entries_urls(entries))]
+    opened_clusters = []
     for name, store_url, urls in places:
         opened = stack.enter_context(shell.store(store_url))
         source = stack.enter_context(open_entry_sources(urls, opened))
-        clusters.append(Cluster(opened, source, tuple(urls), name))
-    return clusters
+        opened_clusters.append(Cluster(opened, source, tuple(urls), name))
+    return opened_clusters
 
 
 def _places(
-    named: list[str], store: str | None, ledgers: str | None, entries: list[str] | None
+    clusters: list[str], store: str | None, ledgers: str | None, entries: list[str] | None
 ) -> list[Place]:
     if store or entries or ledgers:
         raise UsageError(
-            "--cluster says where its store and entries are: leave --store, --ledger-store and --entries out"
+            "--cluster has its own store and entries: remove --store, --ledger-store and --entries"
         )
-    places = [_place(text) for text in named]
+    places = [_place(text) for text in clusters]
     if len({name for name, _, _ in places}) < len(places):
-        raise UsageError("--cluster: the same name twice")
+        raise UsageError("invalid --cluster: two clusters have the same name")
     return places
 
 
@@ -281,6 +296,6 @@ def _place(text: str) -> Place:
         store = with_ledgers(store, ledgers) if store and ledgers else store
         entries = entries.split() if isinstance(entries, str) else entries
     if not name or not store or not entries:
-        wanted = "'NAME=STORE ENTRIES…', or a profile that has both"
-        raise UsageError(f"--cluster {text!r}: a store and entries are needed: {wanted}")
+        expected = "'NAME=STORE ENTRIES…', or a profile with a store and entries"
+        raise UsageError(f"invalid --cluster {text!r}: expected {expected}")
     return name, store, entries

@@ -39,19 +39,19 @@ def seek(
     cluster: Clusters = None,
     template: LineTemplate = None,
 ) -> None:
-    """Find the entry that holds an index, or the first one at or after a time.
+    """Find the position of a message index or of a time.
 
-    Use it to turn an index from a log or a metric into a position that pulsar-admin accepts.
+    Use it to turn an index from a log or a metric, or a time, into a position that pulsar-admin accepts. It
+    finds the entry with the index, or the first entry at or after the time.
 
-    The name of a partitioned topic stands for all its partitions, and each of them answers. Each segment of a
-    scalable topic answers about an index, because each has indexes of its own; about a time, all segments
-    give one answer together. In a pipe, each answer is a line: LEDGER:ENTRY:BATCH (BATCH is -1 if the entry
-    is no batch), or - if nothing was found. The name of the partition or segment comes before the position,
-    also the cluster with --cluster, and the topic with --namespace. stderr says why nothing was found, and
-    so does -o json.
+    The name of a partitioned topic searches all partitions, and prints one answer for each. A scalable topic
+    has one answer per segment for an index, because each segment has its own indexes, but only one for a
+    time. In a pipe, each answer is a line with LEDGER:ENTRY:BATCH (BATCH is -1 if the entry is not a batch),
+    or - if nothing was found. The name of the partition or segment precedes the position, as does the cluster
+    with --cluster and the topic with --namespace. stderr and -o json contain the reason if nothing was found.
 
-    The exit code is 3 if a question found nothing (of a scalable topic: in none of its segments), and 4 if
-    something unreadable is the reason, or if a source is damaged.
+    Exits with 3 if a question has no answer (for a scalable topic, in none of its segments), and with 4 if
+    that is because something can't be read, or if a source is damaged.
 
     Examples:
       pulsar-meta seek orders --index 1234 --entries bookie-disk:data/bookkeeper
@@ -137,26 +137,26 @@ def answered(
 
 # Cluster, scalable topic, index and time of a question.
 Segments = tuple[Any, ...]
-# So many questions that found nothing are explained on stderr.
+# The number of questions without an answer that are explained on stderr.
 MOST_REASONS: Final = 10
 
 
 class Tally:
-    """Counts the answers and what they cost, and remembers why nothing was found and what was wrong."""
+    """Counts answers and entries read, and collects the reasons for missing answers."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.answered = 0
         self.entries = 0
         self.without_answer: dict[str, str] = {}
-        # The last topic that the store does not have.
+        # The last topic that doesn't exist in the store.
         self.absent = ""
         # Only one segment of a scalable topic needs to have an index.
         self._segments: dict[Segments, bool] = {}
         self._reasons: dict[Segments | None, list[str]] = {}
 
     def watch(self, answers: Iterable[Document]) -> Iterator[Document]:
-        """Yield the answers after counting them. At the end, note the exit code of what was not found."""
+        """Yield the answers and count them. Sets exit code 3 at the end if an answer is missing."""
         for answer in answers:
             self.answered += 1
             self.entries += answer["entries_read"]
@@ -168,7 +168,7 @@ class Tally:
             self.faults.note(Exit.NOT_FOUND)
 
     def explain(self) -> None:
-        """Say on stderr why nothing was found: a line for each answer, at most MOST_REASONS of them."""
+        """Print the reasons for missing answers to stderr, at most MOST_REASONS lines."""
         reasons = [
             reason
             for question, lines in self._reasons.items()
@@ -179,7 +179,7 @@ class Tally:
             self.faults.shell.note(reason)
         if len(reasons) > MOST_REASONS:
             more = len(reasons) - MOST_REASONS
-            self.faults.shell.note(f"{more} more questions found nothing: -o json says why")
+            self.faults.shell.note(f"{more} more questions have no answer (see the reasons with -o json)")
 
     def _note(self, answer: Document) -> None:
         status, segments = answer["status"], None
@@ -199,7 +199,7 @@ class Tally:
             lines.append(why_nothing(answer) if len(lines) < MOST_REASONS else "")
 
     def _note_snapshot(self, answer: Document) -> None:
-        """Note that a topic may have more. What was found is right, unless the newest entry was asked for."""
+        """Note that a topic may have newer entries, which matters only for the newest expired entry."""
         self.without_answer[answer["topic"]] = answer["snapshot"]
         if "oldest_expired" in answer:
             self.faults.note(Exit.NOT_FOUND)
