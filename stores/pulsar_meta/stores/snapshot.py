@@ -100,14 +100,14 @@ def _unpacked(frame: bytes) -> bytes:
         raise DecodeError(f"not zstd: {error}") from error
 
 
-# Reading a line takes several times its size in memory: as bytes, as text and as a value.
+# Reading a line takes several times its size in memory, because it exists as bytes, text and a value.
 MAX_LINE = 64 << 20
-# How many binary searches cost as much as indexing one byte: 300 MB take five seconds, one search takes 0.2
-# ms.
+# The number of binary searches that cost as much as indexing one byte. Indexing 300 MB takes five seconds,
+# and one search takes 0.2 ms.
 SEARCHES_PER_BYTE: Final = 1 / 12_000
 FEW_SEARCHES: Final = 1000
 
-# `raw_decode` skips what `json.loads` does before it: guess the encoding and strip blanks at both ends.
+# `raw_decode` is faster than `json.loads`, which guesses the encoding and strips whitespace.
 _decode_json = json.JSONDecoder().raw_decode
 
 
