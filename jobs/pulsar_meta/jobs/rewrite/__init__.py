@@ -1,6 +1,6 @@
-"""The one way in which pulsar-meta changes a store.
+"""Changes to a store.
 
-`run` conducts: `scope` says which values are meant, `rules` what is to become of each (`worker`: in a process
-of its own), `guards` refuses what would do harm, `undo_log` keeps the old bytes, `apply` sends the new ones.
-`plan` writes down what a run would do and applies that, `undo` puts back what a run overwrote.
+`run` controls a rewrite: `rules` decides about each value, if necessary in a process of its own (`worker`),
+`guards` refuses harmful changes, `undo_log` saves the old bytes, and `apply` sends the new ones. `plan`
+records the changes of a run and applies them later; `undo` restores the old values.
 """

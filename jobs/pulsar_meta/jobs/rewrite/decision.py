@@ -1,4 +1,4 @@
-"""What is to become of one value, the change that this makes of it, and what a run counts of all."""
+"""The decision about one value, the change that follows from it, and the counts of a run."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class SummaryDocument(TypedDict):
 class Decision(NamedTuple):
     """Rewrite a value with `new` (None: delete it), keep it because it is right, or skip it.
 
-    `reason` says why it is kept or skipped; sizes are in bytes as stored; `note` is what a person should
-    read of it (an undecodable value's error). A codec is None where the value has none. `readable`: whoever
-    decided has made sure that the brokers at hand can load `new`; `unreadable`: what is kept is something
-    that they may not load; `creates`: there was nothing. A tuple, since a run makes one for every value, and
-    hands it from process to process.
+    `reason` is a word for keeping or skipping it. Sizes are in bytes as stored. `note` is a message for the
+    operator, such as the error of an undecodable value. A codec is None if the value has none. `readable` is
+    True if the rule has checked that the brokers can load `new`, `unreadable` if they may not load the kept
+    value, and `creates` if there was no value. This is a tuple because a run makes one for every value and
+    sends it between processes.
     """
 
     action: Action
@@ -69,7 +69,7 @@ class Decision(NamedTuple):
 
     @property
     def effect(self) -> Effect:
-        """What a rewrite does."""
+        """The effect of a rewrite."""
         if self.new is None:
             return "remove"
         return "create" if self.creates else "replace"
@@ -81,12 +81,12 @@ class Decision(NamedTuple):
 
 Rule = Callable[[Versioned], Decision]
 Decided = tuple[Versioned, Decision]
-# Decides about a value that moved since something else was decided about it.
+# Decides again about a value that has changed since the first decision.
 Anew = Callable[[Versioned, Decision], Decision]
 
 
 def by_rule(rule: Rule) -> Anew:
-    """Return what decides anew by the same rule, whatever was decided before."""
+    """Decide again by the same rule, regardless of the earlier decision."""
     return lambda seen, before: rule(seen)
 
 
@@ -127,7 +127,7 @@ def write(
     *,
     readable: bool = False,
 ) -> Decision:
-    """Return the decision to replace a value by `new`, or to delete it where that is None."""
+    """Decide to replace a value by `new`, or to delete it if `new` is None."""
     sizes = len(seen.value), len(new or b"")
     creates = seen.version == ABSENT
     return Decision(
@@ -136,12 +136,12 @@ def write(
 
 
 def content(seen: Versioned) -> bytes | None:
-    """Return the bytes of a value, None where there is none."""
+    """Return the bytes of a value, None if there is none."""
     return None if seen.version == ABSENT else seen.value
 
 
 def digest(data: bytes | None) -> str | None:
-    """Return the SHA-256 of a value in hex, None where there is none."""
+    """Return the SHA-256 of a value in hex, None if there is none."""
     return None if data is None else sha256(data).hexdigest()
 
 
@@ -184,7 +184,7 @@ class Summary:
         return sum(count for reason, count in self.skipped_for.items() if reason in REFUSED)
 
     def see(self, seen: Versioned, decision: Decision) -> None:
-        """Count a value, and where it is left alone also why."""
+        """Count a value, and the reason if it is left alone."""
         with self._lock:
             self.seen += 1
             self.bytes_before += decision.size_before

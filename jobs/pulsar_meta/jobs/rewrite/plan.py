@@ -1,12 +1,12 @@
-"""The plan: what a run would do, written down before it does it.
+"""Plans: the changes of a run, recorded before the run.
 
-NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store", "counters"?}`; then
-a `PlanLine` for each value, with names of segments and their cursors only. The digests stand where something
-is to be written, `effect` (create, remove) where that is no replacement, `new` (base64) where it does not
-follow from the old value and the codec.
+A plan is NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store",
+"counters"?}`. Then there is a `PlanLine` for each value, with names only for segments and their cursors.
+Lines of changed values have digests. They have `effect` (create, remove) unless the value is replaced, and
+`new` (base64) unless it follows from the old value and the codec.
 
-A plan is applied by the command that made it, which does to each value what it would do by itself: what is
-written is derived anew, and only compared with the plan. Other paths, creations and removals are refused.
+The command that made a plan applies it. It computes each new value again and only compares it with the plan.
+Other paths, creations and removals are refused.
 """
 
 from __future__ import annotations

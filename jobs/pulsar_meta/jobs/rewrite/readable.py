@@ -80,7 +80,7 @@ class Row:
 
 
 def parse_version(text: str) -> Version:
-    """Return a release as numbers that order as releases do; UsageError where it is none.
+    """Convert a release to numbers in the order of releases. Raises UsageError if it is invalid.
 
     What follows a dash makes it an earlier one (5.0.0-M1 before 5.0.0); a vendor's fourth number does not.
     """
@@ -309,7 +309,7 @@ def holds_properties(cursor: ManagedCursorInfo) -> bool:
 def form_of(path: str, value: bytes) -> Form | None:
     """Name the form of a stored value that not every release reads, None for all others.
 
-    DecodeError where the record of a topic or a cursor cannot be decoded.
+    Raises DecodeError if the record of a topic or cursor can't be decoded.
     """
     place = managed_place(path, value)
     if place is None:
@@ -324,9 +324,9 @@ def form_of(path: str, value: bytes) -> Form | None:
 
 
 def packed_again(path: str, payload: bytes, codec: str, readers: Readers) -> tuple[bytes, str]:
-    """Return a record to be written at `path`, and its codec: the one it had, or "none".
+    """Compress a record for `path`; return it and its codec, which is the old one or "none".
 
-    Plain where a release that will read it cannot load it so.
+    It is not compressed if a release that will read it could not load it.
     """
     packed = stored_form(payload, codec)
     form = form_of(path, packed)

@@ -1,4 +1,4 @@
-"""Rules of compress-cursors, compress-ledgers, put and rm: what becomes of a value, and estimates.
+"""Rules of compress-cursors, compress-ledgers, put and rm, and estimates of their effect.
 
 Pulsar compresses values above a threshold and leaves the rest plain (PIP-270). Changing its settings rewrites
 nothing

@@ -1,8 +1,8 @@
 """Run a rewrite, from the values that a command selects to the report.
 
-`run` opens what is needed, decides about each value (`rules`, in a process of its own where that pays:
-`worker`), asks the `guards`, records the old bytes (`undo_log`), sends the new ones (`apply`) and reports.
-`preview` goes the same way and stops before the undo records.
+`run` decides about each value (`rules`, in a separate process for many values: `worker`), checks the
+`guards`, records the old bytes (`undo_log`), sends the new ones (`apply`) and reports. `preview` does the
+same up to the undo records.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ def _ignore(text: str) -> None:
 class Rewrite:
     """The writes that a command wants.
 
-    `decided` is called once for each pass over the store; `decide` decides anew about a value that moved
-    since. `single`: it is about one value, and a refusal ends it. `with_new`: its plan has to carry the new
-    values. `codec`: what every value is given, where that is what it is about. `counters`: the numbers that
-    sequential nodes below these paths get at least, before the first value is written; `further` returns
-    those that changes ask for besides, before these are sent. No counter goes back, nor by undo.
+    `decided` is called once for each pass over the store; `decide` decides again about a value that has
+    changed since. If `single`, a refusal of the only value ends the run. If `with_new`, the plan contains
+    the new values. `codec` is the codec that the run applies, if that is its purpose. `counters` has the
+    minimums of sequential nodes below these paths, which are set before the first value is written;
+    `further` returns more of them for the changes that are about to be sent. Counters never decrease, not
+    even by undo.
     """
 
     command: str
@@ -61,7 +62,7 @@ def rewrite_values(
     first: Rule | None = None,
     codec: str | None = None,
 ) -> Rewrite:
-    """Return what applies `rule` to many values, decided ahead where it takes many at once.
+    """Make a rewrite that applies `rule` to many values, and decides ahead if there are many.
 
     `first`: the rule for values as they are first met.
     """
@@ -86,10 +87,10 @@ def rewrite_one(command: str, store: Store, path: str, rule: Rule) -> Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under which terms a run writes.
+    """The terms of a run.
 
-    `versions`: the releases that will read it (none: those of the registered brokers); `undo_file` None: a
-    new file in the state directory; `resume`: go on with a run that was killed.
+    `versions` are the releases that will read the values, by default those of the registered brokers. Without
+    `undo_file`, a new file in the state directory is used. `resume` continues a run that was killed.
     """
 
     overrides: Overrides = field(default_factory=Overrides)
@@ -114,7 +115,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did. `written`: the undo file exists; `signal`: what stopped it before its end."""
+    """The result of a run. `written` is True if the undo file exists; `signal` is what stopped it early."""
 
     summary: Summary
     undo_path: Path | None = None

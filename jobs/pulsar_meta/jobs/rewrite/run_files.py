@@ -21,7 +21,7 @@ _server_re = re.compile(r"^(?P<scheme>[a-z]+)://(?P<hosts>[^/?]*)/?(?P<chroot>[^
 
 
 class StoreDocument(TypedDict):
-    """Who a store is, in plans, undo files and snapshots; `ledgers` is the URL of a `--ledger-store`."""
+    """The identity of a store in plans, undo files and snapshots; `ledgers` is from `--ledger-store`."""
 
     instance_id: str | None
     url: str
@@ -31,10 +31,10 @@ class StoreDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """The instance id of the BookKeeper cluster in the store (None: it has none), its URL and chroot.
+    """The instance id of the BookKeeper cluster in the store, None if it has none, with its URL and chroot.
 
-    `ledgers`: the URL of the store that has `/ledgers`, where that is another one. URLs are without
-    credentials and options.
+    `ledgers` is the URL of the store with `/ledgers` if that is another one. URLs have no credentials and no
+    options.
     """
 
     instance_id: str | None
@@ -51,7 +51,7 @@ class StoreIdentity:
 
 
 def read_identity(store: Store) -> StoreIdentity:
-    """Return who `store` is; UnreachableError where it does not answer."""
+    """Read the identity of a store. Raises UnreachableError."""
     try:
         found: str | None = store.read(INSTANCE_ID).value.decode("utf-8", "replace").strip() or None
     except NotFoundError:
@@ -70,9 +70,9 @@ def _place(url: str) -> tuple[str, str]:
 
 
 def store_url(held: Document) -> str | None:
-    """Return the URL of a plan or undo file's `store` object, without options; None where there is none."""
+    """Return the URL in the `store` object of a plan or undo file, None if there is none."""
     url, chroot = held.get("url"), held.get("chroot")
-    # What had credentials in it was redacted.
+    # Credentials in a URL were redacted.
     if not isinstance(url, str) or not url or "***" in url:
         return None
     whole = f"{url}/{chroot}" if chroot else url
@@ -81,10 +81,10 @@ def store_url(held: Document) -> str | None:
 
 
 def check_identity(held: Document, store: StoreIdentity, *, source: str, allowed: bool) -> None:
-    """Raise GuardError where a plan or undo file (its `store` object) was made for another store.
+    """Raise GuardError if a plan or undo file (its `store` object) was written for another store.
 
-    The instance id decides where both have one, so that a copy or another of a store's servers passes;
-    else URL and chroot have to be the same. A store may get its instance id by the run that the file is of.
+    If both have an instance id, it decides, so that a copy or another server of the store passes. Otherwise
+    URL and chroot must be the same, because the run of the file may have created the instance id.
     """
     if allowed or _same(held, store):
         return

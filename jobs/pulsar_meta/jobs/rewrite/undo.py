@@ -1,4 +1,4 @@
-"""Puts back what a run overwrote: every value that nobody touched since, byte for byte."""
+"""Restore the values that a run overwrote, byte for byte, unless they have changed since."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 
 def put_back(store: Store, file: Path, *, other_store: bool = False, any_version: bool = False) -> Rewrite:
-    """Return what puts back the values of an undo file; GuardError where it is of another store."""
+    """Make the rewrite of an undo file. Raises GuardError if the file belongs to another store."""
     header = read_header(file)
     check_identity(header["store"], read_identity(store), source=str(file), allowed=other_store)
     return Rewrite(
@@ -26,12 +26,11 @@ def put_back(store: Store, file: Path, *, other_store: bool = False, any_version
 
 
 def undone(file: Path, batches: Batches, *, any_version: bool = False) -> Generator[Decided]:
-    """Yield each value of an undo file as it is now, with what is to become of it; the last write first.
+    """Yield each current value of an undo file with a decision, last write first.
 
-    So what was made below a value is gone before the value itself goes.
-
-    A value counts as untouched if it has the bytes and the version that our write gave it; with
-    `any_version` the bytes suffice, as after a later run that was undone.
+    In this order, descendants that the run created are removed before their parents. A value is unchanged if
+    it has the bytes and the version of our write. With `any_version`, the bytes are enough, for example after
+    a later run that was undone.
     """
     for group in chunks(_in_effect(file), READ_GROUP):
         values = batches.read([record.path for record in group])
@@ -40,14 +39,14 @@ def undone(file: Path, batches: Batches, *, any_version: bool = False) -> Genera
 
 
 def leave_touched(seen: Versioned) -> Decision:
-    """Return what becomes of a value that somebody wrote since: it is theirs now."""
+    """Skip a value that another client has written since."""
     return skip(seen, "touched", note="was written since by somebody else; left as it is")
 
 
 def _in_effect(file: Path) -> Iterator[UndoRecord]:
-    """Yield the records whose writes happened, or may have, the last first.
+    """Yield the records whose writes happened or may have happened, last one first.
 
-    Of those that follow on a crash it is the later one.
+    If a crash left several records of a path, only the last one counts.
     """
     waiting = _unanswered(file)
     for record in read_backwards(file):
@@ -57,7 +56,7 @@ def _in_effect(file: Path) -> Iterator[UndoRecord]:
 
 
 def _unanswered(file: Path) -> dict[str, UndoRecord]:
-    """Return by path what was under way when a run stopped, and no later one wrote anew."""
+    """Map paths to the records that a stopped run left open, unless a later run wrote the path again."""
     unanswered: dict[str, UndoRecord] = {}
     for record in read_records(file):
         if not record.answered:

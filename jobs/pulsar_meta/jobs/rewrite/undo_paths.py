@@ -1,4 +1,4 @@
-"""Where undo files lie, and which of them a run goes on with."""
+"""The paths of undo files, and the one with which a run resumes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def undo_paths() -> Iterator[Path]:
 
 
 def undo_path(command: str, store: StoreIdentity, *, named: Path | None, resume: bool) -> Path:
-    """Return the undo file of a run: as named, else that of the killed run to resume, else a new one.
+    """Return the undo file of a run: the named one, that of the killed run to resume, or a new one.
 
-    UsageError where there is nothing to resume.
+    Raises UsageError if there is nothing to resume.
     """
     if named is not None:
         return named

@@ -1,8 +1,8 @@
-"""What is decided about many values, while the answers of a server are under way and others are being sent.
+"""Decide about many values while a server's answers are awaited and other values are sent.
 
-A thread reads ahead. Parsing, packing and checking hold the interpreter's lock for longer than all the rest
-of a run, so that beyond some values a process of its own decides: a value's bytes and its decision travel
-through a connection, whole lists at once. It ends with that, so also when this process is killed.
+A thread reads ahead. Parsing, compressing and checking hold the interpreter's lock for longer than the rest
+of a run, so for many values a separate process decides. Lists of values and decisions are sent through a
+connection, and the process ends with the connection, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ END_SECONDS: Final = 1.0
 
 
 def decide_ahead(values: Iterable[Versioned], rule: Rule, *, ahead: bool) -> Generator[Decided]:
-    """Yield each value with its decision, in order; `ahead`: read and decided ahead of the taker.
+    """Yield each value with its decision, in order; with `ahead`, reading and deciding run in parallel.
 
-    `rule` is pickled. UnreachableError where the process that decides was ended by somebody else. To be
-    closed by whoever does not take all.
+    `rule` is pickled. Raises UnreachableError if the deciding process was killed. Close the generator if you
+    don't exhaust it.
     """
     if not ahead:
         yield from ((seen, rule(seen)) for seen in values)
