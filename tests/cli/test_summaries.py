@@ -88,7 +88,7 @@ def test_sources_without_the_requested_entries_are_reported(
     assert "no source has" in named.stderr + named.stdout
     if "plan" not in command:
         all_ledgers = run(command, *empty)
-        assert (all_ledgers.returncode, "hold no ledger" in all_ledgers.stderr) == (3, True)
+        assert (all_ledgers.returncode, "have no ledger" in all_ledgers.stderr) == (3, True)
 
 
 def test_a_store_without_topics_is_not_found(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.topics.completeness import completeness_of, missing_logs, store_gaps
-from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.jobs.topics.completeness import completeness_of, missing_logs
 
 Capture = Callable[[str], Path]
 COOKIE = '4\nbookieHost: "b:3181"\njournalDir: "/j"\nledgerDirs: "3\\t/data/l1\\t/data/l2\\t/data/l3"\n'
@@ -84,11 +83,3 @@ def test_missing_entry_logs_that_the_index_refers_to_are_found(disk: Path) -> No
     ]
     assert missing[0].entry_ids
     assert "the index refers to it" in str(missing[0].gap)
-
-
-def test_a_redacted_copy_is_not_complete() -> None:
-    class Redacted(MemoryStore):
-        origin = {"redacted": True}  # noqa: RUF012
-
-    assert list(store_gaps(Redacted())) == ["values with secrets"]
-    assert store_gaps(MemoryStore()) == {}

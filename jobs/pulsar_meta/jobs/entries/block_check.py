@@ -133,13 +133,13 @@ def opened_payloads(
     view, fields = memoryview(block.data), headers.fields
     starts, ends = (block.offsets + headers.payload_at)[rows], (block.offsets + block.sizes)[rows]
     places = zip(starts.tolist(), ends.tolist(), strict=True)
-    found: list[Buffer | None] = [view[start:end] for start, end in places]
+    payloads: list[Buffer | None] = [view[start:end] for start, end in places]
     packed = np.flatnonzero(fields["compression"].values[rows])
     codecs = fields["compression"].values[rows[packed]].tolist()
     sizes = fields["uncompressed_size"].values[rows[packed]].astype(np.uint32).tolist()
     for at, codec, size in zip(packed.tolist(), codecs, sizes, strict=True):
-        found[at] = _decompressed(COMPRESSIONS[codec], view[starts[at] : ends[at]], size, max_size)
-    return found
+        payloads[at] = _decompressed(COMPRESSIONS[codec], view[starts[at] : ends[at]], size, max_size)
+    return payloads
 
 
 def _decompressed(codec: str, payload: memoryview, size: int, max_size: int) -> Buffer | None:

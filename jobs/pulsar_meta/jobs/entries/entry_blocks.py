@@ -60,8 +60,8 @@ class PresentBlock:
 
     def entries(self) -> Iterator[Readable]:
         """Read all entries one by one. Unreadable entries are reported."""
-        found = map(self.entry, range(len(self.block.entry_ids)))
-        return (entry for entry in found if entry is not None)
+        entries = map(self.entry, range(len(self.block.entry_ids)))
+        return (entry for entry in entries if entry is not None)
 
     def entry(self, row: int) -> Readable | None:
         """Read and count the entry of a row. An unreadable entry is reported, and None is returned."""

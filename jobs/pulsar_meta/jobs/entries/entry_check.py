@@ -202,28 +202,28 @@ class _LedgerCheck:
         """Check the entries of a block, those without a fault all at once; return the next entry id."""
         from pulsar_meta.jobs.entries.block_check import State, check_block
 
-        found = check_block(block, State(expected, self._length, self._index), self._max_size)
-        entry_ids, sound = block.entry_ids, found.sound
+        soundness = check_block(block, State(expected, self._length, self._index), self._max_size)
+        entry_ids, sound = block.entry_ids, soundness.sound
         changes = (sound[1:] != sound[:-1]).nonzero()[0] + 1
         for start, end in pairwise([0, *changes.tolist(), len(sound)]):
             if sound[start]:
-                self._sound(found, entry_ids, range(start, end))
+                self._sound(soundness, entry_ids, range(start, end))
             else:
-                for one in entry_ids[start:end].tolist():
-                    expected = self.next(one, outcome_of(source, block.ledger_id, one), expected)
+                for entry_id in entry_ids[start:end].tolist():
+                    expected = self.next(entry_id, outcome_of(source, block.ledger_id, entry_id), expected)
             expected = int(entry_ids[end - 1]) + 1
         return expected
 
-    def _sound(self, found: Soundness, entry_ids: Positions, rows: range) -> None:
+    def _sound(self, soundness: Soundness, entry_ids: Positions, rows: range) -> None:
         """Count neighbours without a fault, and keep the state after them."""
         self.report.entries += len(rows)
-        self._length = int(found.lengths[rows[-1]])
-        numbered = found.numbered[rows.start : rows.stop].nonzero()[0] + rows.start
+        self._length = int(soundness.lengths[rows[-1]])
+        numbered = soundness.numbered[rows.start : rows.stop].nonzero()[0] + rows.start
         if not len(numbered):
             return
         if self._from_start and self.report.before is None and not self.report.lacks_entries:
-            self.report.before = IndexMark(int(found.before[numbered[0]]), int(entry_ids[numbered[0]]))
-        self._index = int(found.indexes[numbered[-1]])
+            self.report.before = IndexMark(int(soundness.before[numbered[0]]), int(entry_ids[numbered[0]]))
+        self._index = int(soundness.indexes[numbered[-1]])
         self.report.last = IndexMark(self._index, int(entry_ids[numbered[-1]]))
 
     def missing(self, first: int, last: int) -> None:
@@ -231,11 +231,11 @@ class _LedgerCheck:
             return
         count = self.placement.count(first, last)
         self.report.elsewhere += self.placement.elsewhere(first, last)
-        found = self.placement.first(first, last)
-        if found is not None:
+        entry_id = self.placement.first(first, last)
+        if entry_id is not None:
             others = "" if count == last - first + 1 else f" up to {last} that should be here"
             more = "" if count == 1 else f", nor the {count - 1} after it{others}"
-            self._fault(found, "missing", f"no source has it{more}")
+            self._fault(entry_id, "missing", f"no source has it{more}")
         self._length = self._index = None
 
     def entry(self, entry_id: int, outcome: Outcome) -> None:
@@ -306,12 +306,12 @@ class _LedgerCheck:
         if not frame.metadata.HasField("num_messages_in_batch"):
             return
         try:
-            found = sum(1 for _ in split_batch(payload, frame.message_count))
+            count = sum(1 for _ in split_batch(payload, frame.message_count))
         except DecodeError as error:
             self._fault(entry_id, "batch", str(error))
             return
-        if found not in (frame.message_count, len(frame.metadata.compacted_batch_indexes)):
-            self._fault(entry_id, "batch", f"{found} messages, it says {frame.message_count}")
+        if count not in (frame.message_count, len(frame.metadata.compacted_batch_indexes)):
+            self._fault(entry_id, "batch", f"{count} messages, it says {frame.message_count}")
 
     def _fault(self, entry_id: int, layer: Layer, text: str) -> None:
         self.report.faults.append(Fault(self.report.ledger_id, entry_id, layer, text))

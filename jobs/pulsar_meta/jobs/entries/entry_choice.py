@@ -156,24 +156,24 @@ def without_trimmed(
     """Return the ledgers without those that were trimmed since the record of `topic` was read.
 
     A trimmed ledger has no metadata, and the record, read again, does not list it, because a broker writes
-    the record before it has BookKeeper delete the ledger. `coverage` notes them as not checked.
+    the record before it deletes the ledger. `coverage` records these ledgers as not checked.
 
-    Source: apache/pulsar
-    ManagedLedgerImpl.internalTrimLedgers.
+    Source: apache/pulsar ManagedLedgerImpl.internalTrimLedgers.
     """
-    suspects = {one.ledger_id for one in ledgers if one.metadata == "absent" and any(contradictions(one))}
+    absent = (ledger for ledger in ledgers if ledger.metadata == "absent")
+    suspects = {ledger.ledger_id for ledger in absent if any(contradictions(ledger))}
     if not suspects:
         return ledgers
     try:
         now = read_topic(store, TopicName.parse(topic))
-        suspects.difference_update(one.ledger_id for one in now.ledgers)
+        suspects.difference_update(ledger.ledger_id for ledger in now.ledgers)
     except NotFoundError:
         # The topic was deleted with all its ledgers.
         pass
     except (DecodeError, UsageError):
         return ledgers
     coverage.not_checked |= {f"ledger {ledger_id}": TRIMMED for ledger_id in sorted(suspects)}
-    return [one for one in ledgers if one.ledger_id not in suspects]
+    return [ledger for ledger in ledgers if ledger.ledger_id not in suspects]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +213,10 @@ def _choices(
     if everything and store is None:
         raise UsageError("--all is all topics of a store: give --store URL")
     if not names and not everything:
-        held = source.ledgers()
-        if not held:
-            report(NotFoundError("the entries given hold no ledger", source=redact(source.url)))
-        yield Choice("all ledgers", [Ledger(ledger_id) for ledger_id in held])
+        ids = source.ledgers()
+        if not ids:
+            report(NotFoundError("the given sources have no ledger", source=redact(source.url)))
+        yield Choice("all ledgers", [Ledger(ledger_id) for ledger_id in ids])
     for name in names:
         if name.isascii() and name.isdigit():
             yield Choice(f"ledger {name}", [Ledger(parse_ledger_id(name))])
@@ -269,29 +269,29 @@ def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource
             continue
         if count == 0:
             return
-        held = list(islice(source.entry_ids(part.ledger.ledger_id, part.first, part.last), count))
-        count -= len(held)
-        yield part if count else replace(part, last=held[-1])
+        ids = list(islice(source.entry_ids(part.ledger.ledger_id, part.first, part.last), count))
+        count -= len(ids)
+        yield part if count else replace(part, last=ids[-1])
 
 
 def _from_end(ledgers: Sequence[Ledger], count: int, source: EntrySource) -> Bound:
     """The position of the entry `count` places from the end, or the first entry if there are fewer."""
     for ledger in reversed(ledgers):
-        held = _last_held(source, ledger.ledger_id, count)
-        if len(held) >= count:
-            return Bound(held[0], ledger.ledger_id)
-        count -= len(held)
+        ids = _last_ids(source, ledger.ledger_id, count)
+        if len(ids) >= count:
+            return Bound(ids[0], ledger.ledger_id)
+        count -= len(ids)
     return Bound(0, ledgers[0].ledger_id if ledgers else 0)
 
 
-def _last_held(source: EntrySource, ledger_id: int, count: int) -> Sequence[int]:
+def _last_ids(source: EntrySource, ledger_id: int, count: int) -> Sequence[int]:
     """The ids of the last `count` entries of a ledger, without reading all ids."""
     last, wanted = source.last_entry(ledger_id), count
     while last is not None:
         first = max(0, last - wanted + 1)
-        held = deque(source.entry_ids(ledger_id, first), maxlen=min(count, last + 1))
-        if len(held) == count or first == 0:
-            return held
+        ids = deque(source.entry_ids(ledger_id, first), maxlen=min(count, last + 1))
+        if len(ids) == count or first == 0:
+            return ids
         wanted *= 4
     return ()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
@@ -21,7 +21,6 @@ from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.jobs.entries.filters import Filter
 
 Level = Literal["entry", "message", "any"]
-LEVELS: Final[tuple[Level, ...]] = ("entry", "message", "any")
 
 
 class WhereDocument(TypedDict):
@@ -142,13 +141,13 @@ class EntryFilter:
             return FilterVerdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
         if opened.unopened is not None:
             return FilterVerdict(False, None, why=f"are {opened.unopened}")
-        found = tuple(
+        matching = tuple(
             message.batch_index or 0
             for message in opened.messages
             if not message.compacted_out and self.filter.holds(properties_of(message.metadata.properties))
         )
-        if opened.fault is not None and not found:
+        if opened.fault is not None and not matching:
             # Unreadable messages might have matched.
             return FilterVerdict(False, None, why="cannot be opened")
         batch = frame.metadata.HasField("num_messages_in_batch")
-        return FilterVerdict(bool(found), "message", found if batch else None)
+        return FilterVerdict(bool(matching), "message", matching if batch else None)

@@ -87,9 +87,9 @@ def _entries(urls: Sequence[str], store: Store | None) -> EntrySource:
 
 def in_tiered_storage(source: EntrySource | None) -> list[EntrySource]:
     """The parts of a source that are offloaded ledgers in tiered storage."""
-    return [] if source is None else [one for one in source.parts if one.url.startswith(TIERED)]
+    return [] if source is None else [part for part in source.parts if part.url.startswith(TIERED)]
 
 
 def on_bookies(source: EntrySource | None) -> list[EntrySource]:
     """The parts of a source that are bookies or files."""
-    return [] if source is None else [one for one in source.parts if not one.url.startswith(TIERED)]
+    return [] if source is None else [part for part in source.parts if not part.url.startswith(TIERED)]

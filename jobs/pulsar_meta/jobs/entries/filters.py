@@ -64,12 +64,12 @@ class Compared:
 
     def holds(self, properties: Properties) -> bool:
         """As `Filter.holds`."""
-        found = properties.get(self.name)
-        if found is None:
+        value = properties.get(self.name)
+        if value is None:
             return False
         if self.operator == "^=":
-            return found.startswith(self.value)
-        return (found == self.value) == (self.operator == "=")
+            return value.startswith(self.value)
+        return (value == self.value) == (self.operator == "=")
 
     def names(self) -> frozenset[str]:
         """As `Filter.names`."""
@@ -111,9 +111,9 @@ class Joined:
 def parse_filter(text: str) -> Filter:
     """Parse a filter. Raises UsageError with the position and the expected token."""
     parser = _Parser(text)
-    found = parser.disjunction(0)
+    condition = parser.disjunction(0)
     parser.end()
-    return found
+    return condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ class _Parser:
         while at < len(text.rstrip()):
             match = _token_re.match(text, at)
             if match is None:
-                found = text[at:].lstrip()
+                rest = text[at:].lstrip()
                 raise UsageError(
-                    f"filter {text!r}, character {len(text) - len(found) + 1}: {found[0]!r} is not closed"
+                    f"filter {text!r}, character {len(text) - len(rest) + 1}: {rest[0]!r} is not closed"
                     " or stands for nothing; quote it"
                 )
             tokens.append(_token(match))

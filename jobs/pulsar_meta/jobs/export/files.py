@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Form = Literal["parquet", "ndjson", "csv"]
-FORMS: Final[tuple[Form, ...]] = ("parquet", "ndjson", "csv")
 # The maximum number of rows and bytes of a row group.
 GROUP_ROWS: Final = 128 * 1024
 GROUP_BYTES: Final = 64 << 20

@@ -73,7 +73,10 @@ class Done:
         """Convert the piece to a line of the manifest."""
         document: DoneDocument = {
             "topic": self.topic,
-            "ranges": [{"ledger_id": one[0], "first": one[1], "last": one[2]} for one in self.ranges],
+            "ranges": [
+                {"ledger_id": ledger_id, "first": first, "last": last}
+                for ledger_id, first, last in self.ranges
+            ],
             "rows": self.rows,
             "file": self.file,
             "size": self.size,
@@ -91,7 +94,7 @@ class Done:
         """Parse a line of the manifest. Raises DecodeError."""
         try:
             ranges = tuple(
-                (int(one["ledger_id"]), int(one["first"]), int(one["last"])) for one in line["ranges"]
+                (int(item["ledger_id"]), int(item["first"]), int(item["last"])) for item in line["ranges"]
             )
             if not ranges:
                 raise ValueError("no ranges")
@@ -156,7 +159,7 @@ def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
     path = directory / NAME
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if not path.exists() and any(not one.name.startswith(".") for one in directory.iterdir()):
+        if not path.exists() and any(not file.name.startswith(".") for file in directory.iterdir()):
             raise UsageError(f"not empty, and no export: there is no {NAME}", source=str(directory))
         out = os.fdopen(os.open(path, _OPEN, 0o600), "a+b")
     except (FileExistsError, NotADirectoryError) as error:

@@ -8,9 +8,9 @@ Sources: Apache Hive (`name=value` directories, values percent-encoded); apache/
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Final
 from urllib.parse import quote
 
@@ -145,8 +145,8 @@ def limits_of(choice: Choice, wanted: Wanted, source: EntrySource, report: Repor
         if answer["status"] == AFTER_LAST:
             return None
         if answer["status"] == FOUND:
-            found = Bound(answer["entry_id"], answer["ledger_id"])
-            first = found if first is None or found.is_behind(first) else first
+            bound = Bound(answer["entry_id"], answer["ledger_id"])
+            first = bound if first is None or bound.is_behind(first) else first
         elif answer["status"] not in (BEFORE_FIRST, GAP):
             report(NotFoundError(f"no entry for {kind} {target}: {answer['status']}", source=choice.name))
             return None
@@ -187,17 +187,18 @@ def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
 def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done]) -> Iterator[Range]:
     """Yield the remaining ranges: incomplete pieces, cut as before, and new entries."""
     whole = {piece.ranges for piece in done}
-    every = sorted({one for piece in known for one in piece.ranges})
-    read = {ledger_id: list(some) for ledger_id, some in groupby(every, key=lambda one: one[0])}
+    exported: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for ledger_id, first, last in sorted({triple for piece in known for triple in piece.ranges}):
+        exported[ledger_id].append((first, last))
     for part in parts:
-        at, end = part.first, part.last or 0
-        for one in read.get(part.ledger.ledger_id, ()):
-            if not at <= one[1] <= end:
+        ledger_id, at, end = part.ledger.ledger_id, part.first, part.last or 0
+        for first, last in exported.get(ledger_id, ()):
+            if not at <= first <= end:
                 continue
-            yield from _cut(part, at, one[1] - 1)
-            if (one,) not in whole:
-                yield replace(part, first=one[1], last=one[2])
-            at = one[2] + 1
+            yield from _cut(part, at, first - 1)
+            if ((ledger_id, first, last),) not in whole:
+                yield replace(part, first=first, last=last)
+            at = last + 1
         yield from _cut(part, at, end)
 
 
@@ -230,8 +231,8 @@ def _latest(
     ]
     piece = Piece(choice.name, (*older, *parts), file)
     known = manifest.of_topic(choice.name)
-    same = any(one.ranges == piece.ranges and one.whole and manifest.is_there(one) for one in known)
-    return None if same or not piece.parts else piece
+    same = (done for done in known if done.ranges == piece.ranges and done.whole)
+    return None if any(map(manifest.is_there, same)) or not piece.parts else piece
 
 
 def _file_name(part: Range) -> str:

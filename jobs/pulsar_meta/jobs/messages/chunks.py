@@ -82,26 +82,26 @@ class Chunks:
             return
         for uuid in self._ending_later(left):
             left.pop(uuid, None)
-        for known in sorted(left.values(), key=lambda one: one.place):
-            yield Joined(known.place, known.frame, error=f"{_said(known)}: the last one is not here")
+        for message in sorted(left.values(), key=lambda message: message.place):
+            yield Joined(message.place, message.frame, error=f"{_said(message)}: the last one is not here")
 
     def _look_back(self, uuid: str) -> dict[int, bytes]:
         """Find the chunks of a message that are before the range."""
         if self._backwards is None:
             self._backwards = self._chunks_before()
-        found = self._before.setdefault(uuid, {})
-        while 0 not in found:
+        chunks = self._before.setdefault(uuid, {})
+        while 0 not in chunks:
             chunk = next(self._backwards, None)
             if chunk is None:
                 break
             metadata = chunk[1].metadata
             self._before.setdefault(metadata.uuid, {}).setdefault(metadata.chunk_id, bytes(chunk[1].payload))
-        return found
+        return chunks
 
     def _chunks_before(self) -> Iterator[tuple[Position, Frame]]:
         """Yield the chunks before the range, the last one first."""
         own = self._part.ledger
-        before = [one for one in self._ledgers() if one.ledger_id < own.ledger_id]
+        before = [ledger for ledger in self._ledgers() if ledger.ledger_id < own.ledger_id]
         if self._part.first:
             yield from self._chunks_in(own, 0, self._part.first - 1)
         for ledger in reversed(before):

@@ -186,12 +186,12 @@ class Rows:
             return pa.repeat(pa.scalar(self._names.get(name), kind), self.count)
         if name in ("ledger_id", "entry_id"):
             part = 0 if name == "ledger_id" else 1
-            held = pa.array([place[part] for place in self._places], kind)
+            values = pa.array([place[part] for place in self._places], kind)
         else:
-            held = pa.array(self._values[name], kind)
+            values = pa.array(self._values[name], kind)
             if name not in _OF_ENTRY:
-                return held
-        return held if entries is None else held.take(entries)
+                return values
+        return values if entries is None else values.take(entries)
 
     def _clear(self) -> None:
         self._places: list[Position] = []

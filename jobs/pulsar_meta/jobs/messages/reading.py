@@ -114,12 +114,12 @@ class _RangeReader:
     def _entries(self) -> Iterator[tuple[int, DataEntry | DecodeError]]:
         """Yield the present entries, each with its data or an error, and count the others."""
         part, source, counts = self._part, self._reader.source, self._counts
-        ledger_id, placed, here, held = part.ledger.ledger_id, placement(part.ledger, source), 0, 0
+        ledger_id, placed, expected, present = part.ledger.ledger_id, placement(part.ledger, source), 0, 0
         for entry_id, outcome in read_each(source, ledger_id, part.first, part.last):
             if isinstance(outcome, NotFoundError):
                 continue
-            held += 1
-            here += placed.count(entry_id, entry_id)
+            present += 1
+            expected += placed.count(entry_id, entry_id)
             try:
                 entry = data_entry(entry_of(outcome), self._form)
                 if entry.digest == "bad":
@@ -128,9 +128,9 @@ class _RangeReader:
             except DecodeError as error:
                 yield entry_id, error
         last = part.first - 1 if part.last is None else part.last
-        counts.entries += held
-        counts.missing += max(0, placed.count(part.first, last) - here)
-        counts.elsewhere += max(0, placed.elsewhere(part.first, last) - (held - here))
+        counts.entries += present
+        counts.missing += max(0, placed.count(part.first, last) - expected)
+        counts.elsewhere += max(0, placed.elsewhere(part.first, last) - (present - expected))
 
     def _entry(self, found: DataEntry | DecodeError) -> None:
         if isinstance(found, DecodeError):
@@ -144,7 +144,7 @@ class _RangeReader:
         if compacted_from is not None:
             origin = decode_raw_message(found.data).message_id
             self._place = Position(origin.ledgerId, origin.entryId)
-            if any(one.ledger_id == origin.ledgerId for one in self._reader.ledgers()):
+            if any(ledger.ledger_id == origin.ledgerId for ledger in self._reader.ledgers()):
                 # Compaction copied an entry that the topic still has.
                 return
         if found.digest == "bad":

@@ -94,8 +94,8 @@ class TopicSchemas:
         if not places:
             return None
         oldest = places[min(places)]
-        found = {one.version: one for one in self._stored(oldest).earlier if one.position.ledgerId >= 0}
-        return found.get(version)
+        earlier = self._stored(oldest).earlier
+        return next((e for e in earlier if e.version == version and e.position.ledgerId >= 0), None)
 
     def _stored(self, place: IndexEntry) -> StoredSchema:
         where = f"{place.position.ledgerId}:{place.position.entryId}"

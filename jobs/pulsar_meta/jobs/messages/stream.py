@@ -109,10 +109,10 @@ def _ledgers_of(store: Store | None, topic: str | None) -> Sequence[Ledger]:
     if store is None or topic is None:
         return ()
     try:
-        found = read_topic(store, TopicName.parse(topic))
+        ledgers = read_topic(store, TopicName.parse(topic)).ledgers
     except (NotFoundError, DecodeError):
         return ()
-    return list(with_bookkeeper(store, found.ledgers, _nowhere))
+    return list(with_bookkeeper(store, ledgers, _nowhere))
 
 
 def _nowhere(error: PulsarMetaError) -> None:

@@ -1,4 +1,4 @@
-"""Find out how complete the given sources are: a bookie's directories, index, journals and logs, and a store.
+"""Find out how complete the given sources are: a bookie's directories, index, journals and entry logs.
 
 An entry that no source has is only missing if every place that could hold it was given and could be read.
 Everything that was not given, or could not be read, is a `Gap`.
@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import NOWHERE, BookieLayout, find_bookies, place, split_url
-from pulsar_meta.stores.base import Store
 
 DISK: Final = "bookie-disk:"
 Part = Literal["cookie", "directory", "index", "journal", "entry log", "disk"]
@@ -175,22 +173,6 @@ def first_missing_logs(source: EntrySource) -> Iterator[MissingLog]:
             ends = {next(part.entry_ids(ledger_id), None), part.last_entry(ledger_id)} - {None}
             for entry_id in ends:
                 yield from _missing_logs_of(part, ledger_id, entry_id or 0, entry_id)
-
-
-def store_gaps(store: Store) -> dict[str, str]:
-    """Describe the parts that a store is known to lack, with the reason.
-
-    Then a missing record proves nothing.
-    """
-    gaps = {}
-    origin = store.origin
-    if origin.get("redacted"):
-        gaps["values with secrets"] = "this copy is redacted"
-    if "partial" in store.url.partition("?")[2]:
-        gaps["records after the end of the copy"] = "this copy was truncated"
-    if not store.children(MANAGED_LEDGERS) and store.children(LEDGERS):
-        gaps["topics and cursors"] = f"this store has nothing below {MANAGED_LEDGERS}"
-    return gaps
 
 
 def _layouts(urls: Iterable[str]) -> Iterator[BookieLayout]:

@@ -127,16 +127,6 @@ def fits_between(
             yield False, f"ledger {later.ledger_id} does not come after {earlier.ledger_id}: {ends}"
 
 
-def has_schema(source: EntrySource, ledger_id: int, entry_id: int) -> bool:
-    """True if a source has a readable entry that contains a schema. Raises UnreachableError."""
-    try:
-        raw = source.read(ledger_id, entry_id)
-        data = decode_bookie_entry(raw.data).data if raw.bookie else raw.data
-    except (NotFoundError, DecodeError):
-        return False
-    return _is_schema(data)
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """The contents of one entry at the end of a ledger."""
