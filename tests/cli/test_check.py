@@ -138,6 +138,13 @@ def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
     assert run(*store, "--strict", "--entries", f"bookie-disk:{folder}").returncode == 0
 
 
+def test_an_age_can_be_zero(healthy: list[object]) -> None:
+    assert (
+        run(*healthy, "orders", "--min-age", "0s").stdout == run(*healthy, "orders", "--min-age", "0").stdout
+    )
+    assert run(*healthy, "orders", "--min-age", "0s").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -145,7 +152,7 @@ def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
         (["other/here"], 3, "nothing matches other/here"),
         (["plain", "--engine", "spark"], 2, "--engine spark checks a whole store: remove the topics"),
         (["--only", "nonsense"], 2, "'nonsense' is not a code or a group"),
-        (["--min-age", "soon"], 2, "invalid duration .soon."),
+        (["--min-age", "soon"], 2, "invalid duration 'soon'"),
         (["--for-version", "new"], 2, "a Pulsar version is like"),
         (["--entries", "bookie-disk:/nowhere"], 3, "no such directory"),
         (["--entries", "bookie:"], 6, "bookie"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -321,7 +322,7 @@ REASONS = View(
 
 
 def _milliseconds(text: str) -> int:
-    return 0 if text == "0" else parse_duration(text) * 1000
+    return 0 if re.fullmatch("0+[smhd]?", text) else parse_duration(text) * 1000
 
 
 def _releases(versions: Iterable[str]) -> tuple[str, ...]:
