@@ -55,6 +55,18 @@ ROWS: Final[tuple[Row, ...]] = (
     ("spark", 2, 1, "save"), ("spark", 2, 1, "kept"), ("local", 1, 1, "kept"),
     ("local", 1, 0, ""), ("spark", 1, 0, ""), ("spark", 2, 0, ""), ("spark", 2, 0, "kept"),
 )  # fmt: skip
+# Spark's scheduler logs how many bytes it sends to each task.
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %m%n
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = info
+"""
 _sent_re = re.compile(r"Starting task .* (\d+) bytes\)")
 
 
@@ -115,7 +127,13 @@ def run(place: Path, engine: str, cores: int, questions: int, last: int, ranges:
     kept = {"": None, "save": KeptRanges(), "kept": read_kept_ranges(file) if ranges == "kept" else None}[
         ranges
     ]
-    settings = SparkSettings(master=f"local[{cores}]", verbose=True, conf={"spark.ui.enabled": "false"})
+    logging = place / "log4j2.properties"
+    logging.write_text(LOGGING)
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
+    }
+    settings = SparkSettings(master=f"local[{cores}]", verbose=True, conf=conf)
     begun = time.perf_counter()
     with open_store(f"snapshot:{place / 'store.ndjson'}") as store, open_entry_sources(urls, store) as source:
         clusters = [(Cluster(store, source, urls), asked)]
@@ -124,7 +142,6 @@ def run(place: Path, engine: str, cores: int, questions: int, last: int, ranges:
             answers = list(seek_clusters(clusters, SeekOptions(), print, kept))
         else:
             with spark_session(settings) as session:
-                session.sparkContext.setLogLevel("INFO")
                 session.sparkContext.parallelize(range(cores), cores).map(abs).count()
                 started = time.perf_counter()
                 answers = list(seek_with_spark(clusters, SeekOptions(), print, settings, kept))
