@@ -56,6 +56,16 @@ def test_names_are_not_broken_and_lines_fit(command: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_has_a_short_summary_then_a_use_and_examples(command: str) -> None:
+    module, _, function = COMMANDS[command].target.partition(":")
+    text = inspect.getdoc(getattr(import_module(module), function)) or ""
+    summary, use, *_ = text.split("\n\n")
+    assert len(summary) <= 60
+    assert use.startswith("Use it ")
+    assert len(text.partition("Examples:\n")[2].splitlines()) >= 2
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_only_available_formats_are_listed_and_accepted(command: str) -> None:
     forms = COMMANDS[command].forms
     text = " ".join(page(command, width=140))

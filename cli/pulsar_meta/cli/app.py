@@ -39,7 +39,7 @@ def root(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Read, verify, search and rewrite what Apache Pulsar keeps in its metadata store and on its bookies."""
+    """Read, verify, search and repair Apache Pulsar's metadata and the entries on its bookies."""
 
 
 def build_app(only: str | None = None) -> typer.Typer:

@@ -1,4 +1,4 @@
-"""Entries written in blocks: to the output of the command, by one process or several."""
+"""Write entries in blocks, with one or several processes."""
 
 from __future__ import annotations
 
@@ -51,42 +51,42 @@ def write_portions(
             output.write(out)
             portions.account(output.ranges)
             headed()
-            for (part, _), one in zip(portion, output.ranges, strict=True):
-                index.note(part.ledger.ledger_id, one.entry_ids)
+            for (part, _), entries in zip(portion, output.ranges, strict=True):
+                index.note(part.ledger.ledger_id, entries.entry_ids)
     index.write()
 
 
 def write_frames(shell: Shell, entries: Iterator[PresentBlock | Readable]) -> None:
-    """Write the form that `frames:` reads, and the index of a file."""
+    """Write entries in the format of `frames:`, and FILE.idx if the output is a file."""
     index = FrameIndex.of(shell)
     shell.emit_bytes(frames(entries, index.note))
     index.write()
 
 
 def as_columns(
-    held: Iterator[PresentBlock | Readable], look: DumpOptions, report: Report
+    entries: Iterator[PresentBlock | Readable], look: DumpOptions, report: Report
 ) -> Iterator[Document | Columns]:
     """Yield blocks as columns, and other entries as rows."""
-    for some in held:
-        if isinstance(some, PresentBlock):
+    for item in entries:
+        if isinstance(item, PresentBlock):
             from pulsar_meta.cli.render import entry_blocks
 
-            for part in entry_blocks.columns(some):
+            for part in entry_blocks.columns(item):
                 yield part if isinstance(part, Columns) else parquet_row(describe(*part, look, report))
         else:
-            yield parquet_row(describe(*some, look, report))
+            yield parquet_row(describe(*item, look, report))
 
 
 @dataclass(slots=True)
 class FrameIndex:
-    """The file FILE.idx, which says which entry each frame of FILE is; None if the output is no file."""
+    """FILE.idx, with the position of each frame in FILE. `path` is None if the output is not a file."""
 
     path: Path | None
     lines: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, shell: Shell) -> FrameIndex:
-        """Return the index of the output."""
+        """Return the index file of the output."""
         return cls(None if shell.output is None else sibling_path(shell.output, ".idx"))
 
     def note(self, ledger_id: int, entry_ids: Iterable[int]) -> None:

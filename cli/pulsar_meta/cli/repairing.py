@@ -46,7 +46,7 @@ def open_for_repair(
 ) -> Iterator[tuple[Store, EntrySource | None, Readers]]:
     """Open the store as `open_for_writing` does, and the entry sources if any are configured.
 
-    Yields them with the releases that have to load what a repair writes.
+    Yields both with the releases that have to load the repaired records.
     """
     urls = list(entries or shell.settings.entries)
     with ExitStack() as stack:
@@ -84,28 +84,28 @@ def _writes(decided: Decided) -> bool:
     return decided[1].action == "rewrite"
 
 
-def confirm_losses(wanted: str | None, given: str | None, writing: WriteOptions) -> None:
-    """Ask for the name of what is lost, unless `given` is that name; a dry run asks nothing.
+def confirm_losses(name: str | None, answer: str | None, writing: WriteOptions) -> None:
+    """Ask for the name of the topic that loses data, unless `answer` is that name, or for a dry run.
 
-    `wanted` is None if nothing is lost. Raises UsageError if the names differ, or if stdin is not a terminal.
+    `name` is None if no data is lost. Raises UsageError if the names differ, or if stdin is not a terminal.
     """
-    if wanted is None or writing.dry_run:
+    if name is None or writing.dry_run:
         return
-    if given is None and sys.stdin is not None and sys.stdin.isatty():
+    if answer is None and sys.stdin is not None and sys.stdin.isatty():
         with prompt_on_stderr():
-            given = typer.prompt(f"Data becomes unreachable. To continue, type {wanted}", err=True)
-    if given != wanted:
-        typed = "" if given is None else f" ({given} is not the name)"
+            answer = typer.prompt(f"Data becomes unreachable. To continue, type {name}", err=True)
+    if answer != name:
+        typed = "" if answer is None else f" ({answer} is not the name)"
         raise UsageError(
             f"refusing to write because data becomes unreachable{typed}: preview it with --dry-run, then add"
-            f" --confirm {shlex.quote(wanted)}"
+            f" --confirm {shlex.quote(name)}"
         )
 
 
 def run_plan(
     shell: Shell, store: Store, plan: FixPlan, writing: WriteOptions, confirmed: Sequence[str] = ()
 ) -> None:
-    """Print what each step of a plan finds out and loses, have the losses confirmed, then write all at once.
+    """Print the findings and losses of each step of a plan, have the losses confirmed, then write everything.
 
     Raises UsageError if a topic that loses data is not among `confirmed`.
     """

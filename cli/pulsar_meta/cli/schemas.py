@@ -133,7 +133,7 @@ def description_of(name: str) -> str:
 def schema_of(name: str) -> Schema:
     """Return the JSON Schema of a command's documents, or of one of OTHERS; KeyError for another name."""
     types = COMMAND_TYPES[name] if name in COMMAND_TYPES else OTHER_TYPES[name].types
-    return document_schema(f"pulsar-meta: {description_of(name)}", [_type(one) for one in types])
+    return document_schema(f"pulsar-meta: {description_of(name)}", [_type(target) for target in types])
 
 
 def _type(target: str) -> Any:

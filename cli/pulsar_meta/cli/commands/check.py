@@ -108,7 +108,7 @@ class FindingOptions:
         typer.Option(
             "--fix-plan",
             metavar="FILE",
-            help="Also write all printed repairs as one plan for repair --plan, and say which findings stay.",
+            help="Also write all printed repairs as a plan for repair --plan, and list the rest.",
         ),
     ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False
@@ -202,10 +202,8 @@ def check(
         if options.before_upgrade is not None:
             from pulsar_meta.jobs.check.upgrade import survey
 
-            upgrade = survey(
-                opened, source, options.before_upgrade, choice, advance, urls=urls, passes=passes
-            )
-            _show_upgrade(shell, upgrade)
+            release = options.before_upgrade
+            _show_upgrade(shell, survey(opened, source, release, choice, advance, urls=urls, passes=passes))
             return
         shell.warn_of_old_parts(opened, names)
         others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
@@ -219,10 +217,15 @@ def check(
             again = lambda view: checkup(view, source, names, choice, urls=urls, others=others).findings()  # noqa: E731
             _plan_fixes(shell, options.fix_plan, opened, source, others, again, options.for_version or ())
     _report_hidden(shell, {severity: counts[severity] for severity in options.hidden if counts[severity]})
+    _finish(shell, run, failed=bool(counts[Severity.ERROR] or (options.strict and counts[Severity.WARNING])))
+
+
+def _finish(shell: Shell, run: Checkup, *, failed: bool) -> None:
+    """Print the summary, then exit with 6 if a bookie did not answer, or with 1 if `failed`."""
     shell.summary(run.counts, run.not_checked)
     if run.unreachable is not None:
         raise run.unreachable
-    if counts[Severity.ERROR] or (options.strict and counts[Severity.WARNING]):
+    if failed:
         raise typer.Exit(Exit.FAULT)
 
 
@@ -235,14 +238,14 @@ def _plan_fixes(
     findings_of: Callable[[Store], Iterable[Finding]],
     releases: Sequence[str],
 ) -> None:
-    """Write the plan of all repairs, and print what it does and leaves."""
+    """Write the plan of all repairs, and print a summary of it."""
     from pulsar_meta.jobs.repair.fix_plan import Planner, write_plan
 
     planner = Planner(store, source, Readers.of(store, releases), lambda error: None, others)
     plan = planner.plan(findings_of)
     write_plan(plan, file)
-    for command, why in plan.left_out.items():
-        shell.note(f"not in the plan: {command}: {why}")
+    for command, reason in plan.left_out.items():
+        shell.note(f"not in the plan: {command}: {reason}")
     values = counted(sum(1 for _ in plan.decided()), "values")
     shell.note(
         f"the plan in {file} has {counted(len(plan.steps), 'repairs')}, which change {values};"

@@ -66,7 +66,7 @@ def decode(
     ] = DEFAULT_MAX_SIZE,
     show_secrets: ShowSecrets = False,
 ) -> None:
-    """Decode values of a metadata store, from files or from a store.
+    """Decode metadata values from files or from a store.
 
     Use it for bytes that you copied from a store, or to see all values below a path. The kind of a value
     comes from --type, else from the path, else from the content; if several kinds fit, add --type. With

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Annotated
@@ -54,14 +55,10 @@ class By(StrEnum):
     BOOKIE = "bookie"
 
 
-def disk(
-    shell: Shell,
-    entries: EntriesUrls = None,
-    store: StoreUrl = None,
-    by: Annotated[
-        By | None,
-        typer.Option("--by", help="Group by this. Default: topic, or log without a store."),
-    ] = None,
+@dataclass(frozen=True)
+class ChangeOptions:
+    """Options for a change whose effect on disk space is shown."""
+
     if_deleted: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,7 +66,7 @@ def disk(
             metavar="SUBSCRIPTION",
             help="Show the bytes that deleting this subscription in every topic would free (repeatable).",
         ),
-    ] = None,
+    ] = None
     if_retention: Annotated[
         str | None,
         typer.Option(
@@ -77,10 +74,21 @@ def disk(
             metavar="TIME",
             help="Show the bytes that this retention would free: 0, 90s, 12h, 7d.",
         ),
+    ] = None
+
+
+def disk(
+    shell: Shell,
+    change_options: ChangeOptions,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    by: Annotated[
+        By | None,
+        typer.Option("--by", help="Group by this. Default: topic, or log without a store."),
     ] = None,
     other_stores: OtherStores = None,
 ) -> None:
-    """Show what uses disk space: topics, subscriptions or entry logs.
+    """Show disk usage by topic, subscription, log or bookie.
 
     Use it when bookies run out of space, or before you delete something. Every bookie's copy counts.
 
@@ -101,7 +109,7 @@ def disk(
       pulsar-meta disk --if-deleted reports --entries bookie-disk:data/bookie
     """
     urls, faults, unseen = shell.entries_urls(entries), Faults(shell), dict[str, str]()
-    change = change_of(if_deleted or (), if_retention)
+    change = change_of(change_options.if_deleted or (), change_options.if_retention)
     with ExitStack() as stack:
         opened = _optional_store(shell, store, stack)
         check_change(change, by, has_store=opened is not None)
@@ -225,7 +233,7 @@ def ledgers(
         bool, typer.Option("--by-log", help="One line per ledger and entry log, including deleted ledgers.")
     ] = False,
 ) -> None:
-    """List the ledgers on disks with entries, bytes, times and files.
+    """List the ledgers on disks with their sizes and files.
 
     Use it to see what a bookie's disk has; no store is needed (--store is for bookie:). Bytes are the sizes
     of records in entry logs. Times are those of the first and the last entry, if they are messages. With

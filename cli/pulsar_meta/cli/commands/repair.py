@@ -204,7 +204,7 @@ def repair_ledger_metadata(
     ] = False,
     confirm: Confirm = None,
 ) -> None:
-    """Rewrite BookKeeper metadata of ledgers that is lost or corrupt.
+    """Rewrite lost or corrupt BookKeeper metadata of ledgers.
 
     Use it before a broker loads the topic: a broker drops a last ledger without metadata, including its
     entries. Stop the bookies first, because they delete the entries of such ledgers at the next garbage
@@ -324,7 +324,7 @@ def repair_partitions(
 
 def repair_plan(
     shell: Shell,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The plan that check --fix-plan wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Plan of check --fix-plan.")],
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
@@ -342,10 +342,9 @@ def repair_plan(
 ) -> None:
     """Apply all repairs of a plan at once: repair --plan FILE.
 
-    Runs the commands of the plan again, on a view of the store, with the same --entries as check. If the
-    result differs from the plan, because the store has changed since then, nothing is written. All values are
-    written in one run, and one undo file brings all of them back. Findings that the plan lists as staying
-    stay.
+    Use it after check --fix-plan, with the same --entries. It runs the repairs of the plan again on a view of
+    the store, and writes nothing if their result differs from the plan because the store has changed. All
+    values are written in one run with one undo file. The plan lists the findings that it doesn't repair.
 
     Examples:
       pulsar-meta check --entries bookie: --fix-plan fixes.ndjson
@@ -376,7 +375,7 @@ def repair_schema(
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """Remove versions with lost ledgers from a topic's schema record.
+    """Remove schema versions whose ledgers are lost.
 
     Use it before a broker uses the schema: if the ledger of one version is lost, the broker deletes all
     versions, and no message can be decoded by its schema. Only brokers write schemas to ledgers. With

@@ -227,7 +227,7 @@ def convert_cursor(
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """Rewrite cursor states so that older Pulsar releases read them.
+    """Rewrite cursor states so that older releases read them.
 
     Use it before a downgrade. Releases before 3.0.10 and 3.1 to 3.3.4 don't know bit sets (long arrays) of
     individual acknowledgements, and would redeliver these messages. The command moves the state from the

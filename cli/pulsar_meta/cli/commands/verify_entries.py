@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -14,8 +14,11 @@ from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, 
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.check_plan import (
+    Checker,
     CheckSettings,
+    LedgerTask,
     check_by_processes,
     check_here,
     first_checks,
@@ -91,18 +94,32 @@ def verify_entries(
         sources = Sources(opened.url if opened else None, tuple(urls))
         settings = CheckSettings(max_size * SIZE_UNIT, copies=not one_copy)
         coverage.not_checked |= unread_copies(tasks, source, one_copy=one_copy)
-        if engine.choose(shell, (task.part.ledger for task in tasks), source) == "spark":
-            from pulsar_meta.jobs.spark.commands import check_with_spark
-
-            check = check_with_spark(sources, settings, engine.spark_settings(faults))
-        elif (count := process_count(shell, jobs, sources, source)) > 1:
-            check = check_by_processes(sources, source, settings, count)
-        else:
-            check = check_here(source, settings)
+        check = _checker(faults, engine, jobs, tasks, sources, source, settings)
         shell.emit(_faults(run_checks(tasks, check), coverage, faults), _VIEW)
         coverage.ledgers = len(tasks)
         bounds.report_coverage(shell, coverage, faults, named=bool(names) or everything)
         faults.finish(source)
+
+
+def _checker(
+    faults: Faults,
+    engine: EngineOptions,
+    jobs: int | None,
+    tasks: Sequence[LedgerTask],
+    sources: Sources,
+    source: EntrySource,
+    settings: CheckSettings,
+) -> Checker:
+    """Return the function that runs tasks: with Spark, with several processes, or in this one."""
+    shell = faults.shell
+    if engine.choose(shell, (task.part.ledger for task in tasks), source) == "spark":
+        from pulsar_meta.jobs.spark.commands import check_with_spark
+
+        return check_with_spark(sources, settings, engine.spark_settings(faults))
+    count = process_count(shell, jobs, sources, source)
+    if count > 1:
+        return check_by_processes(sources, source, settings, count)
+    return check_here(source, settings)
 
 
 def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[EntryFault]:
