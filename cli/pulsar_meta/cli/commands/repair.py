@@ -45,8 +45,8 @@ def repair_adopt(
     refuses if they contradict it.
 
     Examples:
-      pulsar-meta repair adopt orders 4711 --entries bookie-disk:/bk/data --dry-run
-      pulsar-meta repair adopt orders 4711 --entries bookie-disk:/bk/data --yes
+      pulsar-meta repair adopt orders 4711 --entries bookie-disk:/bk --dry-run
+      pulsar-meta repair adopt orders 4711 --entries bookie-disk:/bk --yes
     """
     chosen = parse_ledger_id(ledger)
     with ExitStack() as stack:

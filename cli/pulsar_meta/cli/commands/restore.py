@@ -106,12 +106,9 @@ def restore(
         values = stack.enter_context(shell.other_store(url))
         target = stack.enter_context(_target(shell, store, writing, stack))
         with shell.progress(unit="values") as progress:
+            migrated, advance = writing.allow_migration, progress.advance
             survey = survey_source(
-                values,
-                faults.report,
-                partial=partial,
-                migrated=writing.allow_migration,
-                progress=progress.advance,
+                values, faults.report, partial=partial, migrated=migrated, progress=advance
             )
         surveys = [survey, survey_target(target, faults.report)]
         disks, logged = _disks(shell, entries, target, stack), set[int]()
@@ -123,10 +120,7 @@ def restore(
             restored = _topic_values(shell, values, scope, topic_options, disks, remains, stack)
         else:
             _print_summary(shell, values, survey, disks)
-            if not survey.values:
-                raise NotFoundError("no values to restore", source=values.url)
-            more = registries(target) if survey.bookkeeper else []
-            restored = lambda: chain(copied(values), missing_bucket(surveys), more)  # noqa: E731
+            restored = _all_values(values, target, surveys)
         minimums = counter_minimums(values, target, surveys, trust_counters=trust_counters)
         unreadable = UnreadableValues(Readers.of(target, tuple(writing.for_version or ())))
         rewrite = restore_values(restored, minimums, unreadable, overwrite=overwrite)
@@ -172,6 +166,14 @@ def _print_summary(shell: Shell, source: Store, survey: Survey, disks: EntrySour
     elif disks is None:
         left_out["disks"] = "no --entries"
     shell.summary({"values": survey.values}, left_out)
+
+
+def _all_values(source: Store, target: Store, surveys: list[Survey]) -> Callable[[], Iterable[Versioned]]:
+    """Return a function that reads all values to restore. Raises NotFoundError if there are none."""
+    if not surveys[0].values:
+        raise NotFoundError("no values to restore", source=source.url)
+    more = registries(target) if surveys[0].bookkeeper else []
+    return lambda: chain(copied(source), missing_bucket(surveys), more)
 
 
 def _topic_values(
