@@ -255,7 +255,9 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 def test_an_option_before_a_subcommand_lists_the_subcommands() -> None:
     result = run_here("repair", "--store", "x")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "a subcommand is missing before --store: choose adopt, compaction, count, cursor, " in result.stderr
+    assert (
+        "a subcommand is missing before --store: choose adopt, compaction, count, cursor, " in result.stderr
+    )
 
 
 def test_help_lists_every_command() -> None:
