@@ -279,7 +279,7 @@ def test_invalid_arguments_are_explained(
 def test_a_topic_needs_a_store(sources: list[str]) -> None:
     done = run("orders", *sources[:2])
     assert (done.returncode, done.stdout) == (2, "")
-    assert "give --store" in done.stderr
+    assert "add --store" in done.stderr
 
 
 def test_entries_of_other_bookies_are_not_reported_as_missing(capture: Capture) -> None:
