@@ -1,4 +1,4 @@
-"""Findings about bookies' files and about registrations, on copies of captured disks."""
+"""Findings about bookies' files, registrations and policies, on copies of captures."""
 
 from __future__ import annotations
 
@@ -66,3 +66,18 @@ def test_a_registration_without_a_session_is_reported(capture: Capture, path: st
     assert findings_with(record._replace(ephemeral=True), "zk:host:2181") == []
     # A copy doesn't mark records of sessions.
     assert findings_with(record, "snapshot:copy.ndjson") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "name"),
+    [("/admin/policies/public", "tenant", "public"), ("/admin/clusters/standalone", "cluster", "standalone")],
+)
+def test_policies_that_refer_to_a_missing_record_are_reported(
+    capture: Capture, path: str, kind: str, name: str
+) -> None:
+    store = healthy_store(capture("pulsar-4.2.4"))
+    # Without any cluster, the records may be in a separate configuration store.
+    store.values["/admin/clusters/other"] = Versioned("/admin/clusters/other", b"{}", 0)
+    del store.values[path]
+    found = [each for each in check_findings(store) if each.code == "policy-reference-missing"]
+    assert [each.evidence for each in found] == [{"kind": kind, "name": name}]
