@@ -89,6 +89,11 @@ class Store(ABC):
         return False
 
     @property
+    def may_be_live(self) -> bool:
+        """Whether brokers may be writing to what this store shows."""
+        return self.networked
+
+    @property
     def origin(self) -> Document:
         """The header of a copy, which describes the store it was taken from; empty if this is not a copy."""
         return {}

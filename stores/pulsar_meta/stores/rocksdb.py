@@ -81,6 +81,11 @@ class RocksdbStore(Store):
         return not self.writable and self._stamps.changed
 
     @property
+    def may_be_live(self) -> bool:
+        """Whether the database is open for reading, which does not exclude a running broker."""
+        return not self.writable
+
+    @property
     def _db(self) -> Rdict:
         return self._writer.db if self._writer else self._reading.db
 

@@ -66,6 +66,11 @@ class RoutedStore(Store):
         return self.main.is_stale or self.ledgers.is_stale
 
     @property
+    def may_be_live(self) -> bool:
+        """Whether brokers may be writing to either store."""
+        return self.main.may_be_live or self.ledgers.may_be_live
+
+    @property
     def origin(self) -> Document:
         """The main store's header without its counters and checksums, which only cover that store."""
         common = ("snapshot", "store", "taken", "tool")

@@ -18,6 +18,7 @@ from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import find_bookies, split_url
 from pulsar_meta.jobs.check.cluster import (
+    GENERATOR,
     bookie_findings,
     cookie_findings,
     generator,
@@ -47,7 +48,7 @@ from pulsar_meta.jobs.check.ledger_index import (
 from pulsar_meta.jobs.check.lost_ledgers import every_list, lost_ledgers, unnamed_on_disks
 from pulsar_meta.jobs.check.orphans import Orphans, orphan_objects
 from pulsar_meta.jobs.check.owner_cases import shared_ledgers
-from pulsar_meta.jobs.check.recheck import Recheck, depends_on_bookies, depends_on_timing
+from pulsar_meta.jobs.check.recheck import Recheck, current_store, depends_on_bookies, depends_on_timing
 from pulsar_meta.jobs.check.repairs import with_repair
 from pulsar_meta.jobs.check.scan import (
     LocalPasses,
@@ -163,14 +164,27 @@ class Checkup:
         """Yield the findings that need all evidence, and those about what only the disks have."""
         evidence = self._evidence
         if evidence.source is not None and self._reads_entries:
-            for each in self._on_disks_alone(evidence):
+            for each in self._still_unknown(self._on_disks_alone(evidence)):
                 verdicts.takes(each)
         if evidence.source is not None and self.scope.everything:
-            yield from older_store(self.store, evidence.source, self.index)
+            with current_store(self.store) as store:
+                yield from older_store(store, evidence.source, self.index)
         yield from verdicts.findings()
         if self.scope.everything:
             yield from shared_ledgers(evidence, self.totals.referenced)
         self.not_checked |= verdicts.not_checked
+
+    def _still_unknown(self, lost: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield the findings about ledgers that the store still doesn't know.
+
+        The disks are opened after the store, so a running broker may have created ledgers in between, and may
+        have deleted them since.
+        """
+        following = self.store.next_sequence(GENERATOR) if self.store.is_stale else None
+        findings = [each for each in lost if following is None or (each.ledger_id or 0) < following]
+        with current_store(self.store) as store:
+            facts = read_facts(store, [each.ledger_id or 0 for each in findings])
+            yield from (each for each in findings if facts[each.ledger_id or 0].metadata == "absent")
 
     def _on_disks_alone(self, evidence: EvidenceReader) -> Iterator[Finding]:
         """Yield the ledgers that only disks have and a topic misses."""

@@ -5,14 +5,15 @@ Each look opens both again and reads the store before the disks, because BookKee
 ledger counts entries that were written before. A finding that two looks in a row make is certain. A finding
 that came only from a ledger being created, trimmed or deleted in between disappears.
 
-A broker that deletes a topic deletes its ledgers first and its record last. In a live store, a listed ledger
-without metadata is therefore reported only if the record still lists it after several looks, with pauses.
+A broker that deletes a topic deletes its ledgers first and its record last, and a schema's ledgers before the
+schema's record. While brokers may run, a ledger without metadata is therefore reported only if the record
+still refers to it after several looks, with pauses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Final
@@ -21,6 +22,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, code
 from pulsar_meta.jobs.check.scan import TopicScan, reads_entries
+from pulsar_meta.jobs.check.schemas import schema_findings
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
@@ -58,6 +60,16 @@ def depends_on_timing(name: str) -> bool:
     return name in _COMPARING or name in _DURING_DELETION or depends_on_bookies(name)
 
 
+@contextmanager
+def current_store(store: Store) -> Iterator[Store]:
+    """Provide a store as it is now: itself, or opened again if it has changed since it was opened."""
+    if not store.is_stale:
+        yield store
+        return
+    with open_store(store.url) as current:
+        yield current
+
+
 @dataclass(slots=True)
 class Recheck:
     """Collects findings that need confirmation, and looks again at their topics.
@@ -72,11 +84,18 @@ class Recheck:
     scan_of: Callable[[Store, EntrySource | None], TopicScan]
     undecided: int = 0
     topics: dict[TopicName, None] = field(default_factory=dict)
+    # The paths of schemas with a missing ledger.
+    schemas: dict[str, None] = field(default_factory=dict)
     _latest: list[Finding] = field(default_factory=list)
     _reported: set[_Place] = field(default_factory=set)
 
     def postpones(self, finding: Finding) -> bool:
         """Return True if a finding needs confirmation; its topic is then looked at again."""
+        if finding.code == "schema-ledger-missing" and finding.path is not None:
+            if not self.store.may_be_live:
+                return False
+            self.schemas[finding.path] = None
+            return True
         if finding.topic is None or not depends_on_timing(finding.code):
             return False
         if not (
@@ -101,6 +120,7 @@ class Recheck:
         for finding in self.findings(list(self.topics)):
             if finding.place not in self._reported:
                 yield finding
+        yield from self._schema_findings()
 
     def findings(self, names: Sequence[TopicName]) -> Iterator[Finding]:
         """Yield the confirmed findings about topics; raises as `confirmed`."""
@@ -126,6 +146,21 @@ class Recheck:
             suspected = {place: finding for place, finding in current.items() if place not in certain}
         self.undecided += len(suspected)
 
+    def _schema_findings(self) -> Iterator[Finding]:
+        """Yield the findings about the collected schemas that each of several looks makes."""
+        confirmed: dict[str, list[Finding]] = {path: [] for path in self.schemas}
+        for look in range(LIVE_LOOKS if confirmed else 0):
+            if look:
+                sleep(PAUSE)
+                if not self.store.networked and not self.store.is_stale:
+                    # No broker writes to this database.
+                    break
+            with current_store(self.store) as store:
+                findings = {path: list(schema_findings(path, store)) for path in confirmed}
+            confirmed = {path: found for path, found in findings.items() if found}
+        for found in confirmed.values():
+            yield from found
+
     def _may_be_deletion(self, finding: Finding) -> bool:
         return self.store.networked and finding.code in _DURING_DELETION
 
@@ -138,7 +173,7 @@ class Recheck:
 
     def _look(self, names: Iterable[TopicName]) -> dict[_Place, Finding]:
         with ExitStack() as stack:
-            store = stack.enter_context(open_store(self.store.url)) if self.store.is_stale else self.store
+            store = stack.enter_context(current_store(self.store))
             reader = self.scan_of(store, self.source).reader
             views = [reader.whole(name) for name in names]
             source = stack.enter_context(open_entry_sources(self.urls, store)) if self.urls else None

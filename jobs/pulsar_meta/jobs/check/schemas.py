@@ -78,6 +78,14 @@ def _version_of(source: EntrySource, ledger: Ledger, entry_id: int) -> int | Non
     return int(_VERSION.unpack(stored)[0]) if len(stored) == _VERSION.size else None
 
 
+def schema_findings(path: str, store: Store) -> Iterator[Finding]:
+    """Yield the ledgers of a schema's record that are gone or foreign; none if the record is gone."""
+    with suppress(NotFoundError):
+        owners = _owners_in(store.read(path))
+        facts = read_facts(store, [owner.ledger_id for owner in owners])
+        yield from schema_ledgers(path, owners, store, facts.__getitem__)
+
+
 def schema_ledgers(path: str, owners: Iterable[Owner], store: Store, facts_of: FactsOf) -> Iterator[Finding]:
     """Yield the ledgers of a schema's record that are gone or foreign, also when both are read again."""
     suspected = [owner for owner in owners if _is_wrong(facts_of(owner.ledger_id))]
