@@ -153,7 +153,7 @@ def test_releases_that_cannot_read_bit_sets_are_named(three: Place) -> None:
         reason["count"] for reason in upgrade["reasons"] if reason["reason"] == "bit-sets-in-cursor-ledger"
     ] == [4]
     done = three.run("check-readable", "--for-version", "2.11.0", entries=False)
-    assert "not checked: the state of 6 cursors in their ledgers (give --entries)" in done.stderr
+    assert "not checked: the state of 6 cursors in their ledgers (add --entries)" in done.stderr
     three.run("convert-cursor", "--all", "--to", "ranges", "--yes")
     assert verdicts("2.11.0", 0) == []
 

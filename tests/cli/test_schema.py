@@ -135,7 +135,8 @@ def test_a_value_fits_only_the_schema_of_its_kind() -> None:
 
 
 def test_evidence_must_fit_its_code() -> None:
-    finding = {"code": "record-near-limit", "severity": "warning", "message": "x", "page": "findings/#x"}
+    finding: dict[str, Any] = {"code": "record-near-limit", "severity": "warning", "message": "x"}
+    finding["page"] = "findings/#x"
     finding |= {"evidence": {"size": 9}}
     check_document("check", finding)
     for wrong in ({"form": "x"}, {"size": "x"}, {"size": 9, "more": 1}):

@@ -127,7 +127,7 @@ def test_build_index_skips_the_shadows_of_a_namespace(run: Run) -> None:
     done = run("build-index", "public/default", "--yes", "--allow-loaded", "-o", "json")
     summary = json.loads(done.stdout)
     assert (done.returncode, summary["skipped_for"]) == (0, {"shadow": 8})
-    assert "8 shadow topics left out" in done.stderr
+    assert "8 shadow topics skipped" in done.stderr
     checked = json.loads(run("check-index", "shadow", "of-shadow", "-o", "json").stdout)
     # The source of `of-shadow` is itself a shadow, which has only its own list of ledgers.
     assert {row["property"] for row in checked if row["topic"].endswith("/shadow")} == {"right"}
