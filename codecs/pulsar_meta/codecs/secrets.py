@@ -105,7 +105,18 @@ def redact(value: Any) -> Any:
 
 def mask(value: Any) -> Any:
     """Return a JSON value with `***` for each secret. Use it for output that is never written back."""
-    return _masked(redact(value))
+    return with_masks(redact(value))
+
+
+def with_masks(value: Any, text: str = MASK) -> Any:
+    """Return a redacted JSON value with strings for its secrets: `text`, or the string around the secret."""
+    if isinstance(value, list):
+        return [member if type(member) is int else with_masks(member, text) for member in value]
+    if not isinstance(value, dict):
+        return value
+    if is_redacted(value):
+        return value.get("text", text)
+    return {name: with_masks(member, text) for name, member in value.items()}
 
 
 def redact_text(text: str) -> str:
@@ -195,11 +206,3 @@ def _mask_pairs(text: str) -> str:
             parts += [text[done:at], MASK]
             done = at = value.end()
     return "".join([*parts, text[done:]])
-
-
-def _masked(value: Any) -> Any:
-    if is_redacted(value):
-        return value.get("text", MASK)
-    if isinstance(value, dict):
-        return {name: _masked(member) for name, member in value.items()}
-    return [_masked(member) for member in value] if isinstance(value, list) else value

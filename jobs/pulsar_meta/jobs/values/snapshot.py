@@ -23,6 +23,9 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter, kept_values, part_of
 
+# Hides the secrets of a value before it is written.
+Hide = Callable[[Versioned], Versioned] | None
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
@@ -43,7 +46,7 @@ def take_snapshot(
     *,
     tool: str,
     resume: bool = False,
-    hide: Callable[[Versioned], Versioned] | None = None,
+    hide: Hide = None,
     progress: Callable[[int], None] = lambda count: None,
 ) -> SnapshotResult:
     """Write all values of a store to `target`, which appears when it is complete.
@@ -66,9 +69,6 @@ def take_snapshot(
             writer.take_its_name()
             _write(writer, _noted(_counted(store.scan(after=last), progress), seen), hide)
             return _second_look(store, writer, head, seen, SnapshotResult(writer.sums, kept), hide)
-
-
-Shown = Callable[[Versioned], Versioned] | None
 
 
 class SnapshotFacts(TypedDict):
@@ -131,9 +131,9 @@ def _copy_kept(writer: SnapshotWriter, target: Path, seen: DiskMap) -> str | Non
     return last
 
 
-def _write(writer: SnapshotWriter, values: Iterable[Versioned], shown: Shown) -> None:
+def _write(writer: SnapshotWriter, values: Iterable[Versioned], hide: Hide) -> None:
     for value in values:
-        writer.add(value if shown is None else shown(value))
+        writer.add(value if hide is None else hide(value))
 
 
 def _second_look(
@@ -142,7 +142,7 @@ def _second_look(
     head: SnapshotFacts,
     seen: DiskMap,
     result: SnapshotResult,
-    shown: Shown,
+    hide: Hide,
 ) -> SnapshotResult:
     with DiskMap() as newest:
         newest.add(changes_since(store, seen))
@@ -154,7 +154,7 @@ def _second_look(
             for value in kept_values(writer.target):
                 if value.path not in newest:
                     corrected.add(value)
-            _write(corrected, (value for value in newest if value.version != ABSENT), shown)
+            _write(corrected, (value for value in newest if value.version != ABSENT), hide)
             return _finish(corrected, replace(result, sums=corrected.sums))
 
 
