@@ -20,6 +20,14 @@ from typing import IO, BinaryIO, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 
+# The mode of files that hold values of a store, which may be secrets.
+PRIVATE: Final = 0o600
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that only its owner can read; an `opener` for `open`."""
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
+
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file. Raises DecodeError for a pipe, device or socket, and otherwise OSError."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from pulsar_meta.access.files import private
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.codecs.json_text import Document
@@ -32,10 +33,6 @@ FRAME_BYTES: Final = 1 << 20
 PLAIN_BYTES: Final = 1 << 16
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
 class SnapshotWriter:
     """The snapshot `target` while it is being written. `sums` covers the values added so far."""
 
@@ -47,7 +44,7 @@ class SnapshotWriter:
         # Keep the earlier part until the new one has everything that can be recovered from it.
         self._unfinished = self._part.with_name(self._part.name + ".new")
         try:
-            self._file: IO[bytes] = open(self._unfinished, "wb", opener=_private)  # noqa: SIM115
+            self._file: IO[bytes] = open(self._unfinished, "wb", opener=private)  # noqa: SIM115
         except OSError as error:
             raise UsageError(f"cannot write: {error.strerror}", source=str(target)) from error
         self._compress = _compressor() if target.name.endswith(".zst") else None

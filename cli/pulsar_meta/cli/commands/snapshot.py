@@ -15,6 +15,7 @@ from typing import IO, Annotated, Final, NotRequired, TypedDict
 
 import typer
 
+from pulsar_meta.access.files import PRIVATE
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, PlaceArgument, ShowSecrets, StoreUrl
@@ -124,7 +125,7 @@ def bundle(
     with shell.store(store) as opened, tempfile.TemporaryDirectory(prefix="pulsar-meta-bundle-") as scratch:
         folder = Path(scratch)
         run, document = _write_parts(shell, opened, folder)
-        with atomic_file(file, "wb", 0o600) as out:
+        with atomic_file(file, "wb", PRIVATE) as out:
             _pack(folder, out)
     shell.emit([{"file": str(file), **document}], Detail(_bundle_lines), single=True)
     shell.summary(run.counts, run.not_checked)

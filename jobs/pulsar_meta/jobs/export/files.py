@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
+from pulsar_meta.access.files import PRIVATE
 from pulsar_meta.codecs.errors import GuardError, UnreachableError
 from pulsar_meta.codecs.json_text import Document, dumps
 
@@ -45,7 +46,7 @@ def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tup
         if links := [place for place in (path, *path.parents[:_FOLDERS]) if place.is_symlink()]:
             raise GuardError("refusing to follow a symbolic link in an export", source=str(links[0]))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(unfinished, _CREATE, 0o600), "w+b") as out:
+        with os.fdopen(os.open(unfinished, _CREATE, PRIVATE), "w+b") as out:
             _WRITERS[form](out, first, left)
             out.flush()
             os.fsync(out.fileno())

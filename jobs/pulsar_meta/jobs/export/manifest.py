@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, NotRequired, TypedDict
 
-from pulsar_meta.access.files import locked_now
+from pulsar_meta.access.files import PRIVATE, locked_now
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
 
@@ -161,7 +161,7 @@ def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
         directory.mkdir(parents=True, exist_ok=True)
         if not path.exists() and any(not file.name.startswith(".") for file in directory.iterdir()):
             raise UsageError(f"not empty, and no export: there is no {NAME}", source=str(directory))
-        out = os.fdopen(os.open(path, _OPEN, 0o600), "a+b")
+        out = os.fdopen(os.open(path, _OPEN, PRIVATE), "a+b")
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageError("no directory: an export is written into one", source=str(directory)) from error
     except OSError as error:

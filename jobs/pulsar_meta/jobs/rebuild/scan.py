@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Final, Self, TypeVar
 
-from pulsar_meta.access.files import locked_now
+from pulsar_meta.access.files import locked_now, private
 from pulsar_meta.codecs.errors import (
     ConflictError,
     DecodeError,
@@ -187,8 +187,6 @@ def _schema(source: EntrySource, examined: ExaminedLedger) -> SchemaClues | None
 
 
 FORMAT: Final = 3
-# Private, because the file contains what the disks keep of ledgers' passwords.
-MODE: Final = 0o600
 
 
 def work_file_of(target: Path) -> Path:
@@ -331,9 +329,8 @@ def _write(file: IO[bytes], path: Path, line: Document) -> None:
 
 def _locked(path: Path, mode: str) -> IO[bytes]:
     try:
-        file: IO[bytes] = open(  # noqa: SIM115
-            path, mode, opener=lambda name, flags: os.open(name, flags, MODE)
-        )
+        # Private, because the file contains what the disks keep of ledgers' passwords.
+        file: IO[bytes] = open(path, mode, opener=private)  # noqa: SIM115
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror}", source=str(path)) from error
     if not locked_now(file):

@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Final, NotRequired, TypedDict
 
-from pulsar_meta.access.files import locked_now
+from pulsar_meta.access.files import PRIVATE, locked_now
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json, read_json_object, shown
 from pulsar_meta.jobs.rewrite.decision import Change, digest
@@ -38,7 +38,6 @@ from pulsar_meta.jobs.rewrite.run_files import (
 )
 
 FORMAT = 1
-MODE = 0o600
 # The start of the first line.
 _BEGINNING = b'{"undo":'
 # The start of the line after a group.
@@ -226,7 +225,7 @@ class UndoLog:
     def _create(self) -> BinaryIO:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         except OSError as error:
             raise UsageError(f"cannot make the undo file: {error.strerror}", source=str(self.path)) from error
         _sync_directory(self.path.parent)
