@@ -161,15 +161,26 @@ def missing_copies(view: TopicView) -> Iterator[Finding]:
         yield from _copy_findings(view, ledger, count(source, ensembles, last), ensembles)
 
 
-def surplus_entries(view: TopicView) -> Iterator[Finding]:
-    """Check that bookies have no confirmed entries after the end that BookKeeper and the list agree on."""
+def _on_given_disks(view: TopicView) -> Iterator[tuple[EntrySource, Ledger, int]]:
+    """Yield the disks and each ledger with its last entry; nothing without disks, or for a shadow topic.
+
+    Ledgers whose last entry is unknown are left out, and running bookies are not asked.
+    """
     source = view.context.on_bookies
     if source is None or view.context.asks_bookies or view.is_shadow:
         return
     for ledger in view.ledgers:
-        facts, last = view.facts(ledger.ledger_id), last_expected(view, ledger)
+        last = last_expected(view, ledger)
+        if last is not None:
+            yield source, ledger, last
+
+
+def surplus_entries(view: TopicView) -> Iterator[Finding]:
+    """Check that bookies have no confirmed entries after the end that BookKeeper and the list agree on."""
+    for source, ledger, last in _on_given_disks(view):
+        facts = view.facts(ledger.ledger_id)
         on_bookies = source.last_entry(ledger.ledger_id)
-        if last is None or facts.last_entry is None or on_bookies is None or on_bookies <= last:
+        if facts.last_entry is None or on_bookies is None or on_bookies <= last:
             continue
         copies = sum(1 for _ in source.copies(ledger.ledger_id, last + 1))
         # An entry with fewer copies was never confirmed to its producer.
@@ -185,12 +196,9 @@ def surplus_entries(view: TopicView) -> Iterator[Finding]:
 
 def digests(view: TopicView) -> Iterator[Finding]:
     """Check that the digest type in BookKeeper's metadata is that of each ledger's first entry."""
-    source = view.context.on_bookies
-    if source is None or view.context.asks_bookies or view.is_shadow:
-        return
-    for ledger in view.ledgers:
-        facts, last = view.facts(ledger.ledger_id), last_expected(view, ledger)
-        if last is None or not facts.digest:
+    for source, ledger, _ in _on_given_disks(view):
+        facts = view.facts(ledger.ledger_id)
+        if not facts.digest:
             continue
         actual = _digest_of(source, ledger.ledger_id, 0)
         if actual not in (None, facts.digest):
