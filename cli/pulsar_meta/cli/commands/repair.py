@@ -22,14 +22,19 @@ from pulsar_meta.jobs.repair.fix_plan import Planner, replayed
 from pulsar_meta.jobs.repair.missing_ledger import Run, drop_ledger, skip_entries
 from pulsar_meta.jobs.topics.topic import parse_ledger_id, parse_position
 
-PARTITION_HELP = "A topic, or one partition of a partitioned topic."
-PARTITIONS_HELP = "A topic; a partitioned topic means all its partitions."
+PartitionArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="A topic, or one partition of a partitioned topic.")
+]
+PartitionsArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="A topic; a partitioned topic means all its partitions.")
+]
+LedgerArgument = Annotated[str, typer.Argument(metavar="LEDGER", help="Ledger id.")]
 
 
 def repair_adopt(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
-    ledger: Annotated[str, typer.Argument(help="Ledger id.")],
+    topic: PartitionArgument,
+    ledger: LedgerArgument,
     writing: WriteOptions,
     confirm: Confirm = None,
     store: StoreUrl = None,
@@ -59,7 +64,7 @@ def repair_adopt(
 
 def repair_compaction(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
+    topic: PartitionArgument,
     writing: WriteOptions,
     ledger: Annotated[
         int | None,
@@ -92,7 +97,7 @@ def repair_compaction(
 
 def repair_count(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITIONS_HELP)],
+    topic: PartitionsArgument,
     writing: WriteOptions,
     ledgers: Annotated[
         list[str] | None,
@@ -122,7 +127,7 @@ def repair_count(
 
 def repair_cursor(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
+    topic: PartitionArgument,
     cursor: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")],
     writing: WriteOptions,
     position: Annotated[
@@ -224,8 +229,8 @@ def repair_ledger_metadata(
 
 def repair_missing_ledger(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
-    ledger: Annotated[str, typer.Argument(help="Id of the ledger.")],
+    topic: PartitionArgument,
+    ledger: LedgerArgument,
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
@@ -272,7 +277,7 @@ def _run(text: str) -> Run:
 
 def repair_offload(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITION_HELP)],
+    topic: PartitionArgument,
     writing: WriteOptions,
     ledgers: Annotated[
         list[str] | None,
@@ -397,7 +402,7 @@ def repair_schema(
 
 def repair_termination(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITIONS_HELP)],
+    topic: PartitionsArgument,
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
@@ -423,7 +428,7 @@ def repair_termination(
 
 def repair_topic_record(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help=PARTITIONS_HELP)],
+    topic: PartitionsArgument,
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
