@@ -22,8 +22,9 @@ _HARMLESS: Final = frozenset({
     "instanceId", "brokerId", "brokerServiceUrl", "brokerServiceUrlTls", "serviceUrl", "serviceUrlTls",
     "pulsarServiceUrl", "pulsarServiceUrlTls", "webServiceUrl", "webServiceUrlTls", "httpUrl", "httpUrlTls",
     "nativeUrl", "nativeUrlTls", "ensembleMember", "state", "digestType", "hash", "cToken", "key", "name",
-    "codec", "type", "brokerVersionString", "loadManagerClassName", "loadReportType", "schema_compatibility_strategy",
-    "schema_auto_update_compatibility_strategy", "subscription_auth_mode", "brokerClientSslFactoryPlugin",
+    "codec", "type", "brokerVersionString", "loadManagerClassName", "loadReportType",
+    "schema_compatibility_strategy", "schema_auto_update_compatibility_strategy", "subscription_auth_mode",
+    "brokerClientSslFactoryPlugin",
     "brokerClientTlsKeyStoreType", "brokerClientTlsTrustStoreType", "deleteSet",
 })  # fmt: skip
 # Properties that Pulsar writes, and `build-index`.
