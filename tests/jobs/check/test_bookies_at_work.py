@@ -9,12 +9,16 @@ from random import Random
 
 import pytest
 
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.recheck import LOOKS, Recheck
+from pulsar_meta.jobs.topics.topic import read_topic
+from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.damage import DamageFunction, damaged, healthy_store
@@ -124,6 +128,32 @@ def test_a_rocksdb_snapshot_is_stale_after_a_broker_writes(folder: Path) -> None
             broker.put(record.path, record.value, record.version)
             assert not broker.is_stale
         assert store.is_stale
+
+
+def relist(store: Store, name: TopicName, *ledger_ids: int) -> None:
+    """Write a topic's list with these of its ledgers, and with new ones for ids that it did not have."""
+    record = store.read(name.path)
+    info = decode_managed_ledger(record.value)
+    ledgers = {ledger.ledgerId: ledger for ledger in info.ledgerInfo}
+    del info.ledgerInfo[:]
+    info.ledgerInfo.extend(ledgers.get(each) or info.LedgerInfo(ledgerId=each) for each in ledger_ids)
+    store.put(name.path, info.SerializeToString(), record.version)
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_ledger_that_was_trimmed_after_the_opening_is_not_lost(folder: Path, trimmed: bool) -> None:
+    url, disks, name = f"rocksdb:{folder}/rocksdb", f"bookie-disk:{folder}", TopicName.parse("marks")
+    with open_store(url, read_only=False) as broker:
+        first, second, lost, *_ = (ledger.ledger_id for ledger in read_topic(broker, name).ledgers)
+        relist(broker, name, first, second)
+        broker.delete(ledger_path(lost), broker.read(ledger_path(lost)).version)
+    with open_store(url) as store, open_entries([disks]) as source:
+        if trimmed:
+            with open_store(url, read_only=False) as broker:
+                relist(broker, name, lost + 1000)
+        run = checkup(store, source, (), CheckOptions(), urls=[disks])
+        findings = [finding.ledger_id for finding in run.findings() if finding.code == "ledger-lost"]
+    assert findings == ([] if trimmed else [lost])
 
 
 @pytest.mark.parametrize("damage", [range_inverted, cursor_ledger_foreign, too_many_acks])

@@ -18,7 +18,6 @@ from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import find_bookies, split_url
 from pulsar_meta.jobs.check.cluster import (
-    GENERATOR,
     bookie_findings,
     cookie_findings,
     generator,
@@ -164,7 +163,7 @@ class Checkup:
         """Yield the findings that need all evidence, and those about what only the disks have."""
         evidence = self._evidence
         if evidence.source is not None and self._reads_entries:
-            for each in self._still_unknown(self._on_disks_alone(evidence)):
+            for each in self._on_disks_alone(evidence):
                 verdicts.takes(each)
         if evidence.source is not None and self.scope.everything:
             with current_store(self.store) as store:
@@ -174,20 +173,12 @@ class Checkup:
             yield from shared_ledgers(evidence, self.totals.referenced)
         self.not_checked |= verdicts.not_checked
 
-    def _still_unknown(self, lost: Iterable[Finding]) -> Iterator[Finding]:
-        """Yield the findings about ledgers that the store still doesn't know.
-
-        The disks are opened after the store, so a running broker may have created ledgers in between, and may
-        have deleted them since.
-        """
-        following = self.store.next_sequence(GENERATOR) if self.store.is_stale else None
-        findings = [each for each in lost if following is None or (each.ledger_id or 0) < following]
-        with current_store(self.store) as store:
-            facts = read_facts(store, [each.ledger_id or 0 for each in findings])
-            yield from (each for each in findings if facts[each.ledger_id or 0].metadata == "absent")
-
     def _on_disks_alone(self, evidence: EvidenceReader) -> Iterator[Finding]:
-        """Yield the ledgers that only disks have and a topic misses."""
+        """Yield the ledgers that only disks have and a topic misses.
+
+        The disks were opened after the store. A running broker may have created ledgers in between, and may
+        have trimmed them since. So the topics' lists are read as they are now.
+        """
         referenced = in_order(self.totals.referenced)
         index = self._index
 
@@ -200,10 +191,15 @@ class Checkup:
             return evidence.ledger(ledger_id).metadata != "absent"
 
         candidates = unnamed_on_disks(evidence, is_known)
-        topics = (
-            topic for topic in every_list(evidence) if self.scope.holds(TopicName.parse(topic.name), None)
-        )
-        yield from lost_ledgers(evidence, topics, candidates)
+        if not candidates:
+            return
+        with current_store(self.store) as store:
+            topics = (
+                topic for topic in every_list(store) if self.scope.holds(TopicName.parse(topic.name), None)
+            )
+            lost = list(lost_ledgers(evidence, topics, candidates))
+            facts = read_facts(store, [each.ledger_id or 0 for each in lost])
+            yield from (each for each in lost if facts[each.ledger_id or 0].metadata == "absent")
 
     def _complete(self, each: Finding) -> Finding:
         """Return the finding with its final severity, its scalable topic and the command that repairs it."""

@@ -20,6 +20,7 @@ from pulsar_meta.jobs.topics.disk_ledger import DiskLedger, order_of
 from pulsar_meta.jobs.topics.evidence import SLACK_MS, EvidenceReader, Piece, TopicLedgers, Witness
 from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Ledger, topics_in
+from pulsar_meta.stores.base import Store
 
 DEADLINE: Final = "bookies delete its entries at their next garbage collection, since no metadata names it"
 # The most ledgers that are compared. If there are more, they are garbage that bookies have not collected yet.
@@ -43,9 +44,9 @@ def unnamed_on_disks(reader: EvidenceReader, is_known: Callable[[int], bool]) ->
     return [ledger_id for ledger_id in source.ledgers() if not is_known(ledger_id)][:MOST]
 
 
-def every_list(reader: EvidenceReader) -> Iterator[TopicLedgers]:
+def every_list(store: Store) -> Iterator[TopicLedgers]:
     """Yield the list of each topic that is not a shadow. Other rules report records that can't be read."""
-    for topic in topics_in(reader.store, Scope(), lambda error: None):
+    for topic in topics_in(store, Scope(), lambda error: None):
         if topic.shadow is None and topic.ledgers:
             yield TopicLedgers(topic.name, topic.ledgers)
 
