@@ -33,7 +33,7 @@ class Cluster:
     def ledgers(self) -> list[int]:
         return [LEDGER]
 
-    def ensembles(self, ledger_id: int) -> Ensembles:
+    def ensembles(self, ledger_id: int, *, again: bool = False) -> Ensembles:
         if ledger_id != LEDGER:
             raise NotFoundError(f"no ledger {ledger_id}")
         segment = Segment(0, tuple(str(port) for port in self.ports))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pulsar import Client, Producer
@@ -19,9 +21,11 @@ from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.bookie_client import BookieClient
+from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
+from tests.cli.program import as_text, pulsar_meta_here
 from tests.contracts.entry_source import EntrySourceContract, Held
 from tests.servers.bookies import Bookies
 from tests.servers.certificates import make_certificates
@@ -166,6 +170,46 @@ def outcome(live: EntrySource, ledger: int) -> bytes | str:
         return payload(live.read(ledger, 0))
     except UnreachableError:
         return "unreachable"
+
+
+def verified(bookies: Bookies, ledger: int) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
+    """Return the exit code, the faults and the summary of `verify-entries` with the running bookies."""
+    words = ("--store", bookies.store_url, "--entries", "bookie:", "-o", "ndjson")
+    done = as_text(pulsar_meta_here("verify-entries", ledger, *words))
+    faults = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, faults, json.loads(done.stderr.splitlines()[-1])
+
+
+def test_a_bad_copy_on_one_of_three_bookies_is_found_over_the_network() -> None:
+    with Bookies(3) as bookies:
+        ledger = bookies.call(WRITE, [b"%d" % number * 400 for number in range(90)], STRIPED)
+        code, faults, summary = verified(bookies, ledger)
+        assert (code, faults, summary["checked"]["copies"]) == (0, [], 180)
+        bookies.stop(1)
+        code, faults, summary = verified(bookies, ledger)
+        bad = bookies.addresses()[1]
+        assert (code, faults) == (0, [])
+        assert list(summary["not_checked"]) == [f"copies on bookie {bad}"]
+        assert summary["checked"]["copies"] == 120
+        entry_id = damage_an_entry(bookies.directories[1], ledger)
+        bookies.start(1)
+        code, [fault], _ = verified(bookies, ledger)
+        assert (code, fault["layer"], fault["bookie"]) == (1, "copy", bad)
+        assert (fault["entry_id"], fault["good"], fault["copies"]) == (entry_id, 1, 2)
+
+
+def damage_an_entry(directory: Path, ledger: int) -> int:
+    """Flip a byte of a ledger's last entry on a stopped bookie; return its id."""
+    with open_entries([f"bookie-disk:{directory}"]) as disk:
+        entry_id = max(disk.entry_ids(ledger))
+        [(files, table)] = [pair for pair in disk.located(ledger, entry_id) or () if pair[1].entry_ids]
+        location = table.location(entry_id)
+        assert location is not None
+        file, offset = Path(files.name(location >> 32)), location & 0xFFFFFFFF
+    data = bytearray(file.read_bytes())
+    data[offset + 60] ^= 0xFF
+    file.write_bytes(data)
+    return entry_id
 
 
 def test_a_live_source_needs_a_store() -> None:

@@ -117,6 +117,17 @@ class EntrySource(ABC):
         with suppress(NotFoundError, DecodeError):
             yield self.read(ledger_id, entry_id)
 
+    def replicas(self, ledger_id: int) -> Mapping[str, EntrySource]:
+        """Return, by bookie, sources of the copies that each running bookie should have of a ledger.
+
+        Reading one raises NotFoundError if the bookie has no copy, UnreachableError if it gives no answer.
+        """
+        return {}
+
+    def requires_all_copies(self, ledger_id: int) -> bool:
+        """Whether each bookie should now have all its copies of a ledger, so that a lost one is a fault."""
+        return False
+
     def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
         """Return the bookies that should have an entry and answer that they don't."""
         return frozenset()

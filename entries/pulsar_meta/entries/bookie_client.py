@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -253,6 +253,14 @@ class Ensembles:
         members = self.segment(entry_id).members
         return [members[(entry_id + copy) % len(members)] for copy in range(self.write_quorum)]
 
+    def entries_on(self, bookie: str, first: int, last: int) -> Iterator[int]:
+        """Yield the ids of the entries in [first, last] that were written to a bookie."""
+        starts = [0, *(segment.first_entry for segment in self.segments[1:]), last + 1]
+        for segment, start, stop in zip(self.segments, starts, starts[1:], strict=False):
+            if bookie in segment.members:
+                ids = range(max(first, start), min(last + 1, stop))
+                yield from (entry_id for entry_id in ids if bookie in self.replicas(entry_id))
+
     @property
     def striped(self) -> bool:
         """Whether a bookie only has some entries of its segment."""
@@ -266,8 +274,11 @@ class BookieCluster(Protocol):
         """List the ids of all ledgers, sorted."""
         ...
 
-    def ensembles(self, ledger_id: int) -> Ensembles:
-        """Return the ensembles of a ledger. Raises NotFoundError if it doesn't exist."""
+    def ensembles(self, ledger_id: int, *, again: bool = False) -> Ensembles:
+        """Return the ensembles of a ledger, never cached ones if `again`.
+
+        Raises NotFoundError if the ledger doesn't exist.
+        """
         ...
 
     def address(self, bookie_id: str) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, read_header
-from pulsar_meta.codecs.wire.bookie_protocol import NO_ENTRY, NO_LEDGER, OK, ReadAnswer
+from pulsar_meta.codecs.wire.bookie_protocol import IO_ERROR, NO_ENTRY, NO_LEDGER, OK, ReadAnswer
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.bookie_client import SECONDS, BookieCluster, BookieConnections, Ensembles
 
@@ -42,6 +42,7 @@ class LiveBookies(EntrySource):
         self._notes: list[str] = []
         self._cluster = cluster
         self._believed: set[int] = set()
+        self._unreachable: dict[str, UnreachableError] = {}
         self._bookies = BookieConnections(cluster.address, seconds)
 
     @property
@@ -81,6 +82,37 @@ class LiveBookies(EntrySource):
         if isinstance(outcome, RawEntry):
             return outcome
         raise outcome
+
+    def replicas(self, ledger_id: int) -> dict[str, EntrySource]:
+        """Return, by bookie, sources of the copies that each bookie should have of a ledger."""
+        try:
+            ensembles, last = self._cluster.ensembles(ledger_id), self.last_entry(ledger_id)
+        except (NotFoundError, DecodeError, UnreachableError):
+            return {}
+        members = {member: None for segment in ensembles.segments for member in segment.members}
+        return {
+            bookie: BookieCopies(self, ensembles, bookie, -1 if last is None else last) for bookie in members
+        }
+
+    def requires_all_copies(self, ledger_id: int) -> bool:
+        """Whether a ledger exists and is closed. The copies of an open one may still be on their way."""
+        try:
+            return self._cluster.ensembles(ledger_id, again=True).last_entry is not None
+        except (NotFoundError, DecodeError):
+            return False
+
+    def answers(self, bookie: str, ledger_id: int, entry_ids: list[int]) -> dict[int, ReadAnswer]:
+        """Return a bookie's answer for each entry. A bookie that failed once is not asked again.
+
+        Raises UnreachableError.
+        """
+        if bookie in self._unreachable:
+            raise self._unreachable[bookie]
+        try:
+            return self._bookies.read(bookie, ledger_id, entry_ids)
+        except UnreachableError as error:
+            self._unreachable[bookie] = error
+            raise
 
     def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
         """Return the bookies that should have an entry and answer that they don't."""
@@ -208,6 +240,54 @@ class LiveBookies(EntrySource):
         copies = sum(isinstance(outcome, RawEntry) for outcome in outcomes)
         unknown = sum(isinstance(outcome, UnreachableError) for outcome in outcomes)
         return copies and copies + unknown + len(replicas) - len(asked)
+
+
+class BookieCopies(EntrySource):
+    """The copies of one ledger that a bookie should have, read from that bookie only."""
+
+    entries_per_read = ENTRIES_AT_ONCE
+
+    def __init__(self, live: LiveBookies, ensembles: Ensembles, bookie: str, last: int) -> None:
+        """`last` is the last entry of the ledger, -1 if it is empty."""
+        self.url = live.url
+        self._live, self._ensembles, self._bookie, self._last = live, ensembles, bookie, last
+
+    def ledgers(self) -> list[int]:
+        """Return the ledger's id."""
+        return [self._ensembles.ledger_id]
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Yield the ids of the entries within [first, last] that were written to the bookie."""
+        end = self._last if last is None else min(last, self._last)
+        return self._ensembles.entries_on(self._bookie, max(0, first), end)
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return the bookie's copy of an entry.
+
+        Raises NotFoundError if the bookie has none, DecodeError if it is damaged, UnreachableError.
+        """
+        outcome = self._outcome(entry_id, self._live.answers(self._bookie, ledger_id, [entry_id])[entry_id])
+        if isinstance(outcome, RawEntry):
+            return outcome
+        raise outcome
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        """Yield the bookie's copies of the entries within [first, last]. Raises as `read` does."""
+        wanted = self.entry_ids(ledger_id, first, last)
+        while entry_ids := list(islice(wanted, ENTRIES_AT_ONCE)):
+            answers = self._live.answers(self._bookie, ledger_id, entry_ids)
+            for entry_id in entry_ids:
+                outcome = self._outcome(entry_id, answers[entry_id])
+                if isinstance(outcome, RawEntry):
+                    yield outcome
+                elif not isinstance(outcome, NotFoundError):
+                    raise outcome
+
+    def _outcome(self, entry_id: int, answer: ReadAnswer) -> Outcome:
+        if answer.code == IO_ERROR:
+            # The bookie works, but it can't read this entry from its disk.
+            return DecodeError("the bookie answers with an input/output error")
+        return _outcome(self._ensembles, entry_id, self._bookie, answer)
 
 
 def _may_hide(ensembles: Ensembles, failed: Collection[str]) -> bool:

@@ -94,6 +94,14 @@ class JoinedEntries(EntrySource):
         for part in self._parts:
             yield from part.copies(ledger_id, entry_id)
 
+    def replicas(self, ledger_id: int) -> dict[str, EntrySource]:
+        """Return, by bookie, sources of the copies that each running bookie should have of a ledger."""
+        return {bookie: copies for part in self._parts for bookie, copies in part.replicas(ledger_id).items()}
+
+    def requires_all_copies(self, ledger_id: int) -> bool:
+        """Whether every bookie should have all its copies of a ledger now."""
+        return any(part.requires_all_copies(ledger_id) for part in self._parts)
+
     def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
         """Return the bookies that should have an entry and answer that they don't."""
         return frozenset().union(*(part.lacking(ledger_id, entry_id) for part in self._parts))

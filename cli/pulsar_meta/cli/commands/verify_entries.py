@@ -69,8 +69,9 @@ def verify_entries(
     entry on a bookie whose disks are not in --entries is neither checked nor missing; if you selected topics
     or ledgers, the exit code is then 3.
 
-    If the disks of several bookies are given, every copy is verified. A bad one is printed with its bookie,
-    file and offset, the number of good copies, and BookKeeper's command that replaces it.
+    With running bookies (bookie:) or the disks of several bookies, every copy is verified. A bad one is
+    printed with its bookie, on disks also with file and offset, the number of good copies, and BookKeeper's
+    command that replaces it. Copies on a bookie that does not answer are not checked.
 
     Examples:
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
@@ -127,6 +128,7 @@ def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults)
         coverage.entries += report.entries
         coverage.copies += report.copies
         coverage.elsewhere += report.elsewhere
+        coverage.not_checked |= report.not_checked
         for fault in report.documents():
             faults.note(Exit.FAULT)
             yield fault

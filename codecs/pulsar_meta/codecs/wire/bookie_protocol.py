@@ -30,6 +30,7 @@ OK: Final = 0
 NO_LEDGER: Final = 1
 NO_ENTRY: Final = 2
 BAD_REQUEST: Final = 100
+IO_ERROR: Final = 101
 UNAUTHORISED: Final = 102
 BAD_VERSION: Final = 103
 
@@ -38,7 +39,7 @@ CODES: Final[dict[int, str]] = {
     NO_LEDGER: "no such ledger",
     NO_ENTRY: "no such entry",
     BAD_REQUEST: "bad request",
-    101: "input/output error",
+    IO_ERROR: "input/output error",
     UNAUTHORISED: "not authorised",
     BAD_VERSION: "protocol version not known",
     104: "ledger is fenced",

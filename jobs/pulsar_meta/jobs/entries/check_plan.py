@@ -183,7 +183,7 @@ def unread_copies(tasks: Iterable[LedgerTask], source: EntrySource, *, one_copy:
         return {}
     if one_copy:
         return {"other copies": "--one-copy"}
-    if any(part.url.startswith("bookie:") for part in source.parts):
-        return {"other copies": "running bookies return one copy, so give their disks"}
+    if any(part.sees_open_ledgers for part in source.parts):
+        return {}
     missing = members - set(disks_by_bookie(source))
     return {"copies on other bookies": "their disks were not given"} if missing else {}

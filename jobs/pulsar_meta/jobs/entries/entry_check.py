@@ -6,7 +6,7 @@
     digest    BookKeeper's digest                payload   does not decompress to the size it says
     length    not the sum of bytes so far        batch     not the messages that the entry claims
     checksum  the frame's CRC-32C                index     does not continue the entry before
-    copy      a copy on one of several bookies is damaged (`copy_check`)
+    copy      a copy on one of several bookies is damaged or lost (`copy_check`)
 
 Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar Commands, PIP-70.
 """
@@ -51,7 +51,8 @@ class EntryFault(SegmentNames):
     """One fault of an entry, or (-1) of the ledger itself, as `verify-entries` prints it.
 
     A fault of the layer `copy` names the bookie, the file and the offset of the damaged copy, how many of the
-    copies are good, and BookKeeper's command that replaces it. File and offset are null if they are unknown.
+    copies are good, and BookKeeper's command that replaces it. File and offset are null if they are unknown,
+    as with running bookies.
     """
 
     ledger_id: int
@@ -95,7 +96,8 @@ class LedgerReport:
 
     `copies` counts the copies that were verified on several bookies. `elsewhere` counts entries that are only
     on bookies whose disks were not given. `cut` is True if the range ends before the ledger does, so the next
-    range does not continue it. `segment` names the segment of a scalable topic.
+    range does not continue it. `segment` names the segment of a scalable topic. `not_checked` names the
+    bookies whose copies could not be read, with the reasons.
     """
 
     ledger_id: int
@@ -107,6 +109,7 @@ class LedgerReport:
     last: IndexMark | None = None
     cut: bool = False
     segment: SegmentNames = field(default_factory=SegmentNames)
+    not_checked: dict[str, str] = field(default_factory=dict)
 
     def documents(self) -> Iterator[EntryFault]:
         """Yield the faults as they are printed."""
@@ -125,6 +128,7 @@ class LedgerReport:
     def add_copies(self, report: CopyReport) -> None:
         """Add the damaged copies of entries."""
         self.copies = report.copies
+        self.not_checked |= {f"copies on bookie {name}": why for name, why in report.not_checked.items()}
         for copy in report.bad:
             text = copy.text(self.ledger_id)
             self.faults.append(Fault(self.ledger_id, copy.entry_id, "copy", text, copy))

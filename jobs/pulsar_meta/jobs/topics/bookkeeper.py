@@ -213,10 +213,10 @@ class StoredCluster:
         ids = (ledger_of_path(stored.path) for stored in self._store.scan(LEDGERS))
         return sorted(ledger_id for ledger_id in ids if ledger_id is not None)
 
-    def ensembles(self, ledger_id: int) -> Ensembles:
+    def ensembles(self, ledger_id: int, *, again: bool = False) -> Ensembles:
         """The bookies that store a ledger's entries. Raises NotFoundError, DecodeError."""
         since, kept = self._closed.get(ledger_id, (0.0, None))
-        if kept is not None and monotonic() - since < KEPT_SECONDS:
+        if kept is not None and not again and monotonic() - since < KEPT_SECONDS:
             return kept
         ensembles = self._read(ledger_id)
         if ensembles.last_entry is not None:
