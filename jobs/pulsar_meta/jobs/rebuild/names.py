@@ -101,7 +101,7 @@ def _given(row: Mapping[str, Any]) -> GivenCursor | tuple[int, Named] | None:
     if not isinstance(topic, str | None) or not isinstance(cursor, str | None) or cursor == "":
         raise UsageError("topic and cursor must be names or null")
     if ledger_id is None and topic is not None and cursor is not None and start in get_args(Start):
-        return GivenCursor(TopicName.parse(topic), cursor, start)
+        return GivenCursor(_valid_topic(topic), _valid_cursor(cursor), start)
     if "position" in row and "ledger_id" not in row and start is None:
         return None
     if type(ledger_id) is not int:
@@ -109,7 +109,35 @@ def _given(row: Mapping[str, Any]) -> GivenCursor | tuple[int, Named] | None:
             'expected {"ledger_id": NUMBER, "topic": NAME or null}, or {"topic", "cursor", "position":'
             ' "earliest" or "latest"}'
         )
-    return None if topic is None else (ledger_id, Named(TopicName.parse(topic), GIVEN, cursor))
+    if topic is None:
+        return None
+    return ledger_id, Named(_valid_topic(topic), GIVEN, None if cursor is None else _valid_cursor(cursor))
+
+
+# Source: apache/pulsar NamedEntity.
+_entity_re: Final = re.compile(r"[-=:.A-Za-z0-9_]+")
+# ZooKeeper refuses a path with one of these parts.
+_RELATIVE: Final = frozenset((".", ".."))
+
+
+def _valid_topic(text: str) -> TopicName:
+    """Parse the name of a topic. Raises UsageError if Pulsar would not create a topic of that name."""
+    topic = TopicName.parse(text)
+    entities = [topic.tenant, topic.namespace, *filter(None, [topic.cluster])]
+    if not all(map(_entity_re.fullmatch, entities)):
+        raise UsageError(
+            f"invalid topic {text!r}: Pulsar allows only letters, digits and -=:._ in a tenant or namespace"
+        )
+    if not topic.local.strip() or not _RELATIVE.isdisjoint([*entities, *topic.local.split("/")]):
+        raise UsageError(f"invalid topic {text!r}: no part of a name can be empty, '.' or '..'")
+    return topic
+
+
+def _valid_cursor(name: str) -> str:
+    """Return the name of a subscription. Raises UsageError if Pulsar would not create it."""
+    if not name.strip() or name in _RELATIVE:
+        raise UsageError(f"invalid subscription {name!r}: a name can't be empty, '.' or '..'")
+    return name
 
 
 def names_on_disks(scanned: ScanResult) -> dict[int, Named]:
