@@ -1,12 +1,14 @@
-"""Read small files safely, lock files, keep temporary directories, and notice when files change.
+"""Read small files safely, write files that survive a power loss, lock files, and keep temporary directories.
 
 Reading never blocks on a device or a pipe. A temporary directory is locked (flock) while its process runs,
 and later processes remove the directories of killed ones. Changes are recognized by sizes and times, without
-reading the files.
+reading the files. A new or renamed file survives a power loss only after both the file and its directory
+were synced (fsync).
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -16,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 
@@ -27,6 +29,44 @@ PRIVATE: Final = 0o600
 def private(path: str, flags: int) -> int:
     """Open a file that only its owner can read; an `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
+
+
+# Some network file systems can't sync a directory, and others don't let this user open it.
+_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.EACCES, errno.ENOTSUP))
+
+
+def sync_file(file: IO[Any]) -> None:
+    """Write the contents of an open file to the disk. Raises OSError."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_directory(directory: str | Path) -> None:
+    """Write the names in a directory to the disk, if the file system can. Raises OSError."""
+    try:
+        number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+
+
+def replace_durably(unfinished: str | Path, target: str | Path) -> None:
+    """Give a synced file its final name, and write the name to the disk. Raises OSError."""
+    os.replace(unfinished, target)
+    sync_directory(os.path.dirname(target) or ".")
+
+
+def make_directories(directory: Path, mode: int = 0o777) -> None:
+    """Create a directory and the missing ones above it, and write their names to the disk. Raises OSError."""
+    if not directory.is_dir():
+        make_directories(directory.parent)
+        with suppress(FileExistsError):
+            directory.mkdir(mode)
+        sync_directory(directory.parent)
 
 
 def open_regular(path: Path) -> BinaryIO:

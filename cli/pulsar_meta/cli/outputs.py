@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stdout, 
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from pulsar_meta.access.files import replace_durably, sync_file
 from pulsar_meta.cli.render.text import json_line, message_line
 from pulsar_meta.codecs.errors import UsageError
 
@@ -79,10 +80,9 @@ def _replacing(path: Path, mode: str, permissions: int) -> Iterator[IO[Any]]:
         with open(new, mode, **_text_options(mode)) as out:
             _copy_mode_and_owner(new, target)
             yield out
-            out.flush()
-            os.fsync(new)
+            sync_file(out)
         try:
-            os.replace(partial, target)
+            replace_durably(partial, target)
         except OSError as error:
             raise _cannot_write(error, path) from error
     finally:

@@ -19,6 +19,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Final
 
+from pulsar_meta.access.files import make_directories, replace_durably, sync_directory, sync_file
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.stores.base import (
@@ -62,7 +63,7 @@ class DirectoryStore(Store):
         self.root = Path(split_scheme(url)[1]).absolute()
         try:
             if self.writable:
-                self.root.mkdir(parents=True, exist_ok=True)
+                make_directories(self.root)
         except OSError as error:
             raise UnreachableError(f"cannot create the directory: {error.strerror}", source=url) from error
         if not self.root.is_dir():
@@ -122,10 +123,11 @@ class DirectoryStore(Store):
             if not self._is_at(path, expected):
                 raise conflict(path, self.url)
             (directory / VALUE).unlink()
-            _sync(directory)
+            sync_directory(directory)
             while directory != self.root and not any(directory.iterdir()):
                 directory.rmdir()
                 directory = directory.parent
+                sync_directory(directory)
 
     def close(self) -> None:
         """Do nothing, because no file stays open."""
@@ -205,10 +207,8 @@ class DirectoryStore(Store):
         with self._reached(path), _removed_on_failure(unfinished):
             with _made(unfinished) as file:
                 file.write(value)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, f"{place}/{VALUE}")
-            _sync(place)
+                sync_file(file)
+            replace_durably(unfinished, f"{place}/{VALUE}")
         return content_version(value)
 
 
@@ -217,7 +217,7 @@ def _made(file: str) -> IO[bytes]:
     try:
         return open(file, "xb")
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(file), exist_ok=True)
+        make_directories(Path(file).parent)
     except FileExistsError:
         os.unlink(file)
     return open(file, "xb")
@@ -256,11 +256,3 @@ def _lock(root: int) -> None:
             time.sleep(0.01)
         else:
             return
-
-
-def _sync(directory: str | Path) -> None:
-    number = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -7,12 +7,11 @@ read independently.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from pulsar_meta.access.files import private
+from pulsar_meta.access.files import private, replace_durably, sync_file
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.codecs.json_text import Document
@@ -66,7 +65,8 @@ class SnapshotWriter:
     def take_its_name(self) -> None:
         """Rename the file to FILE.part, which replaces the part of an earlier run."""
         self._end_frame()
-        self._unfinished.replace(self._part)
+        sync_file(self._file)
+        replace_durably(self._unfinished, self._part)
         self._unfinished = self._part
 
     def finish(self, facts: Document) -> None:
@@ -75,9 +75,9 @@ class SnapshotWriter:
         order = order_fields(self._order, self._size, self._checksum)
         self._write(footer_line(self.sums, {**facts, **order, "crc32c_header": self._header_checksum}))
         self._end_frame()
-        os.fsync(self._file.fileno())
+        sync_file(self._file)
         self._file.close()
-        self._unfinished.replace(self.target)
+        replace_durably(self._unfinished, self.target)
         self._part.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from pulsar_meta.access.files import PRIVATE
+from pulsar_meta.access.files import PRIVATE, make_directories, replace_durably, sync_file
 from pulsar_meta.codecs.errors import GuardError, UnreachableError
 from pulsar_meta.codecs.json_text import Document, dumps
 
@@ -45,15 +45,14 @@ def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tup
     try:
         if links := [place for place in (path, *path.parents[:_FOLDERS]) if place.is_symlink()]:
             raise GuardError("refusing to follow a symbolic link in an export", source=str(links[0]))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         with os.fdopen(os.open(unfinished, _CREATE, PRIVATE), "w+b") as out:
             _WRITERS[form](out, first, left)
-            out.flush()
-            os.fsync(out.fileno())
+            sync_file(out)
             out.seek(0)
             digest = hashlib.file_digest(out, "sha256").hexdigest()
             size = out.seek(0, os.SEEK_END)
-        os.replace(unfinished, path)
+        replace_durably(unfinished, path)
         for left_over in path.parent.glob(f".{escape(path.name)}.*{PART}"):
             left_over.unlink(missing_ok=True)
     except OSError as error:

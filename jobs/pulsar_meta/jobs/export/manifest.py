@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, NotRequired, TypedDict
 
-from pulsar_meta.access.files import PRIVATE, locked_now
+from pulsar_meta.access.files import PRIVATE, locked_now, make_directories, sync_directory, sync_file
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
 
@@ -158,10 +158,11 @@ def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
     """
     path = directory / NAME
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directories(directory)
         if not path.exists() and any(not file.name.startswith(".") for file in directory.iterdir()):
             raise UsageError(f"not empty, and no export: there is no {NAME}", source=str(directory))
         out = os.fdopen(os.open(path, _OPEN, PRIVATE), "a+b")
+        sync_directory(directory)
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageError("no directory: an export is written into one", source=str(directory)) from error
     except OSError as error:
@@ -205,5 +206,4 @@ def _difference(found: Document, wanted: Document) -> str:
 
 def _write(out: IO[bytes], line: Document) -> None:
     out.write(dumps(line).encode() + b"\n")
-    out.flush()
-    os.fsync(out.fileno())
+    sync_file(out)

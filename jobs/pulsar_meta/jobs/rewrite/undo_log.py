@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Final, NotRequired, TypedDict
 
-from pulsar_meta.access.files import PRIVATE, locked_now
+from pulsar_meta.access.files import PRIVATE, locked_now, make_directories, sync_directory, sync_file
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json, read_json_object, shown
 from pulsar_meta.jobs.rewrite.decision import Change, digest
@@ -193,7 +193,7 @@ class UndoLog:
 
     def _sync(self) -> None:
         with self._writing():
-            os.fsync(self._open().fileno())
+            sync_file(self._open())
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -224,11 +224,11 @@ class UndoLog:
 
     def _create(self) -> BinaryIO:
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directories(self.path.parent, mode=0o700)
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         except OSError as error:
             raise UsageError(f"cannot make the undo file: {error.strerror}", source=str(self.path)) from error
-        _sync_directory(self.path.parent)
+        sync_directory(self.path.parent)
         file = os.fdopen(handle, "wb")
         self._claim(file)
         self._begin(file)
@@ -400,11 +400,3 @@ def _line(record: Mapping[str, object]) -> bytes:
     # Most of the line, and base64, of which JSON has nothing to escape.
     rest = _json({name: value for name, value in record.items() if name != "old"})
     return b'%b,"old":"%b"}\n' % (rest[:-1].encode(), old.encode())
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
