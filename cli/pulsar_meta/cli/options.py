@@ -25,6 +25,7 @@ from pulsar_meta.cli.inputs import STDIN, read_lines
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.text_bytes import TEXT_FORMS, TextForm
 from pulsar_meta.stores.base import Store, Versioned
 
 # Imported where they are used, because every command imports this module and few need the topic model.
@@ -75,6 +76,28 @@ OUTPUT_FIELDS = ("output_format", "output", "force")
 PLACE_HELP = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
 PlaceArgument = Annotated[list[str], typer.Argument(help=PLACE_HELP)]
 OptionalPlace = Annotated[list[str] | None, typer.Argument(help=PLACE_HELP + " Default: everything.")]
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Options for values that a tool printed as text."""
+
+    hex: Annotated[bool, typer.Option("--hex", help="The input is hexadecimal digits.")] = False
+    base64: Annotated[
+        bool, typer.Option("--base64", help="The input is base64: standard or URL-safe, padded or not.")
+    ] = False
+    escaped: Annotated[bool, typer.Option("--escaped", help=r"The input has escapes such as \x08 or \n.")] = (
+        False
+    )
+
+    @property
+    def form(self) -> TextForm | None:
+        """The form of the input; None for bytes. Raises UsageError if two are given."""
+        forms = [form for form in TEXT_FORMS if getattr(self, form)]
+        if len(forms) > 1:
+            first, second = forms[:2]
+            raise UsageError(f"--{first} and --{second} can't be combined: remove one of them")
+        return forms[0] if forms else None
 
 
 class Codec(StrEnum):

@@ -11,7 +11,6 @@ Sources: java.lang.Double.toString; apache/pulsar ObjectMapperFactory.java.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from typing import Any, Final, NoReturn
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.secrets import is_redacted
+from pulsar_meta.codecs.text_bytes import any_base64
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -317,10 +317,10 @@ def _parsed_integer(value: Any, path: str) -> int:
 
 
 def from_base64(value: Any, path: str) -> bytes:
-    """Decode base64. Raises DecodeError, naming `path`, if `value` is not base64."""
+    """Decode base64 in any alphabet and padding. Raises DecodeError, naming `path`, for another value."""
     try:
-        return base64.b64decode(value.encode(), validate=True)
-    except (AttributeError, binascii.Error, UnicodeEncodeError) as error:
+        return any_base64(value.encode())
+    except (AttributeError, ValueError) as error:
         raise DecodeError(f"{path}: expected base64, found {shown(value)}") from error
 
 

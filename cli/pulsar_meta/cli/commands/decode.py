@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from pulsar_meta.cli.inputs import STDIN, open_input, read_text
-from pulsar_meta.cli.options import Codec, ShowSecrets, StoreUrl
+from pulsar_meta.cli.options import Codec, ShowSecrets, StoreUrl, TextOptions
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.schemas import NAMES, description_of, schema_of
 from pulsar_meta.cli.shell import Shell
@@ -29,6 +29,7 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, k
 from pulsar_meta.codecs.documents.value import JSON_KINDS
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_sequence
+from pulsar_meta.codecs.text_bytes import TextForm
 from pulsar_meta.jobs.values.value_inputs import (
     InputForm,
     ValueInput,
@@ -44,6 +45,7 @@ READ_AS_TEXT = (*JSON_KINDS, "Text", "Bytes")
 
 def decode(
     shell: Shell,
+    text: TextOptions,
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,10 +58,9 @@ def decode(
         str | None,
         typer.Option("--type", metavar="KIND", help=f"Kind of the values: {', '.join(KINDS)}."),
     ] = None,
-    from_hex: Annotated[bool, typer.Option("--hex", help="The files contain hexadecimal digits.")] = False,
-    from_base64: Annotated[bool, typer.Option("--base64", help="The files contain base64.")] = False,
     lines: Annotated[
-        bool, typer.Option("--lines", help="With --hex or --base64, decode each line as a value.")
+        bool,
+        typer.Option("--lines", help="With --hex, --base64 or --escaped, decode each line as a value."),
     ] = False,
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="BYTES", help="Largest uncompressed value.")
@@ -81,7 +82,7 @@ def decode(
     """
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_secrets)
     snapshots = options.kind not in READ_AS_TEXT
-    form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size, snapshots)
+    form = InputForm(_text_form(text, lines), lines, max_size, snapshots)
     inputs = inputs or ([] if store or sys.stdin.isatty() else [STDIN])
     store = store or _store_of_paths(shell, inputs)
     values = _open_inputs(shell, inputs, store, form)
@@ -98,12 +99,10 @@ def _store_of_paths(shell: Shell, inputs: list[str]) -> str | None:
     return shell.settings.store if inputs and all(map(is_stored_path, inputs)) else None
 
 
-def _text_form(from_hex: bool, from_base64: bool, lines: bool) -> str:
-    if from_hex and from_base64:
-        raise UsageError("--hex and --base64 can't be combined: remove one of them")
-    if lines and not (from_hex or from_base64):
-        raise UsageError("--lines needs --hex or --base64 (snapshots don't need --lines)")
-    return "hex" if from_hex else "base64" if from_base64 else "raw"
+def _text_form(text: TextOptions, lines: bool) -> TextForm | None:
+    if lines and text.form is None:
+        raise UsageError("--lines needs --hex, --base64 or --escaped (snapshots don't need --lines)")
+    return text.form
 
 
 def _open_inputs(shell: Shell, inputs: list[str], store: str | None, form: InputForm) -> Iterator[ValueInput]:

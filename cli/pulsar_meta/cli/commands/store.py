@@ -15,7 +15,7 @@ import typer
 
 from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.errors import Parts
-from pulsar_meta.cli.inputs import read_input
+from pulsar_meta.cli.inputs import input_name, read_input
 from pulsar_meta.cli.options import (
     EntriesUrls,
     OptionalPlace,
@@ -23,6 +23,7 @@ from pulsar_meta.cli.options import (
     PlaceArgument,
     ShowSecrets,
     StoreUrl,
+    TextOptions,
 )
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.repairing import Confirm, confirm_losses
@@ -33,6 +34,7 @@ from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import checked_kind
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import Document, read_json
+from pulsar_meta.codecs.text_bytes import TextForm, text_to_bytes
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_sources import EntriesOnDemand
 from pulsar_meta.jobs.repair.losses import NOTHING, Losses, change_losses, removal_losses
@@ -223,6 +225,7 @@ VersionOption = Annotated[int | None, typer.Option("--version", help="Version to
 def put(
     shell: Shell,
     where: Places,
+    text: TextOptions,
     writing: WriteOptions,
     store: StoreUrl = None,
     file: Annotated[Path | None, typer.Option("--file", help="The new value. Default: stdin.")] = None,
@@ -239,7 +242,7 @@ def put(
     Use it to edit a value: save the output of get, change it, and put it back. JSON contains the version to
     replace; bytes need --version. If the new value makes data unreachable, the command prints how much, and
     asks for the topic's full name (--confirm): a ledger that leaves a list, entries that a cursor passes,
-    acknowledgements, schema versions.
+    acknowledgements, schema versions. --hex, --base64 and --escaped take bytes that another tool printed.
 
     Examples:
       pulsar-meta put topic public/default/orders --file orders.json
@@ -247,10 +250,12 @@ def put(
     """
     # An invalid place is refused before the command waits for stdin.
     path_of(where)
-    data = read_input(file)
+    form, data = text.form, read_input(file)
     if not data and file is None and not raw:
         raise UsageError("stdin is empty: add --raw to write an empty value")
-    document = None if raw else _document(data)
+    if form is not None:
+        data = _converted(data, form, input_name(file))
+    document = None if raw or form is not None else _document(data)
     read_version = None if document is None else _version(document)
     expected = ABSENT if create else version if version is not None else read_version
     if expected is None:
@@ -265,6 +270,13 @@ def put(
         losses = NOTHING if new is None else change_losses(opened, old, new, others)
         _confirm(shell, losses, confirm, writing)
         write(shell, opened, rewrite_one("put", opened, path, rule), writing)
+
+
+def _converted(text: bytes, form: TextForm, source: str) -> bytes:
+    try:
+        return text_to_bytes(text, form)
+    except ValueError as error:
+        raise DecodeError(f"not {form}: {error}", source=source) from error
 
 
 def _confirm(shell: Shell, losses: Losses, confirm: str | None, writing: WriteOptions) -> None:

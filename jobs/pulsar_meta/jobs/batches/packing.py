@@ -9,8 +9,6 @@ Commands.serializeSingleMessageInBatchWithPayload; issue #16680 (hoisted propert
 
 from __future__ import annotations
 
-import base64
-import binascii
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +29,7 @@ from pulsar_meta.codecs.frames.frame import (
 )
 from pulsar_meta.codecs.json_text import read_json
 from pulsar_meta.codecs.protobuf.from_json import fill_message
+from pulsar_meta.codecs.text_bytes import any_base64
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, Outgoing
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.proto.PulsarApi_pb2 import (
@@ -336,6 +335,6 @@ def _payload(rest: dict[str, Any]) -> bytes:
     if text is not None and encoded is not None:
         raise DecodeError("a message can't have both payload and payload_base64")
     try:
-        return base64.b64decode(encoded or "", validate=True) if text is None else text.encode()
-    except (binascii.Error, AttributeError, TypeError, ValueError) as error:
+        return any_base64((encoded or "").encode()) if text is None else text.encode()
+    except (AttributeError, ValueError) as error:
         raise DecodeError("payload: expected text, or base64 in payload_base64") from error

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
 )
 from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.text_bytes import TextForm, text_to_bytes
 from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.jobs.values.store_tree import read_value
 from pulsar_meta.stores.base import Store
@@ -39,8 +38,8 @@ _HEAD: Final = 1 << 16
 _PIECE: Final = 1 << 20
 _BESIDE_VALUE: Final = 1 << 16
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-# Text can have three characters per byte ("0a ").
-_TEXT_FACTOR: Final = 3
+# Text can have four characters per byte ("\x0a").
+_TEXT_FACTOR: Final = 4
 # Opens a file by name, or stdin as "-". Raises NotFoundError, UnreachableError.
 OpenInput = Callable[[str], AbstractContextManager[IO[bytes]]]
 
@@ -91,13 +90,13 @@ def _next_block(values: Iterator[ValueInput], size: int) -> tuple[list[ValueInpu
 
 @dataclass(frozen=True, slots=True)
 class InputForm:
-    """The text form of values in files (raw, hex, base64), and the maximum number of bytes.
+    """The text form of values in files (None for bytes), and the maximum number of bytes.
 
     With `lines`, each line is a value. With `snapshots`, files that look like snapshots are read as
     snapshots.
     """
 
-    text: str = "raw"
+    text: TextForm | None = None
     lines: bool = False
     max_size: int = DEFAULT_MAX_SIZE
     snapshots: bool = True
@@ -192,7 +191,7 @@ def _values_of_file(source: str, form: InputForm, open_input: OpenInput) -> Iter
     try:
         with open_input(source) as file:
             head = file.read(_HEAD)
-            if form.text == "raw" and form.snapshots and is_snapshot(head):
+            if form.text is None and form.snapshots and is_snapshot(head):
                 yield from (
                     _spooled(head, file, form) if source == STDIN else _values_of_snapshot(source, form)
                 )
@@ -255,14 +254,14 @@ def is_snapshot(head: bytes) -> bool:
 
 
 def _limit(form: InputForm) -> int:
-    return form.max_size * (1 if form.text == "raw" else _TEXT_FACTOR)
+    return form.max_size * (1 if form.text is None else _TEXT_FACTOR)
 
 
 def _split(source: str, data: bytes, form: InputForm, path: str | None) -> Iterator[ValueInput]:
     if len(data) > _limit(form):
         limit = f"over the limit of {_limit(form)} bytes (--max-size)"
         yield ValueInput(source, error=DecodeError(limit, source=source))
-    elif form.text == "raw":
+    elif form.text is None:
         yield ValueInput(source, data, path)
     elif not form.lines:
         yield _from_text(source, data, form.text, path)
@@ -274,15 +273,11 @@ def _split(source: str, data: bytes, form: InputForm, path: str | None) -> Itera
                 yield _from_text(f"{source}:{number}", line, form.text, path)
 
 
-def _from_text(source: str, text: bytes, form: str, path: str | None) -> ValueInput:
+def _from_text(source: str, text: bytes, form: TextForm, path: str | None) -> ValueInput:
     try:
-        data = _from_hex(text) if form == "hex" else b64decode(b"".join(text.split()), validate=True)
-    except (ValueError, Base64Error) as error:
+        data = text_to_bytes(text, form)
+    except ValueError as error:
         uneven = len({len(line) for line in text.split()[:-1]}) > 1
         hint = "; if each line is a value, add --lines" if uneven else ""
         return ValueInput(source, error=DecodeError(f"not {form}: {error}{hint}", source=source))
     return ValueInput(source, data, path)
-
-
-def _from_hex(text: bytes) -> bytes:
-    return bytes.fromhex(text.decode("ascii").strip().removeprefix("0x"))
