@@ -18,6 +18,7 @@ from pulsar_meta.cli.errors import from_os_error, is_json_requested, report
 from pulsar_meta.cli.options import expand_option_groups
 from pulsar_meta.cli.outputs import replace_closed_streams
 from pulsar_meta.cli.render.help import HelpfulCommand, HelpfulGroup
+from pulsar_meta.cli.settings import set_limits
 from pulsar_meta.cli.shell import Exit
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 
@@ -171,6 +172,7 @@ def run(arguments: list[str]) -> PulsarMetaError:
     gc.disable()
     first = arguments[0] if arguments else None
     try:
+        set_limits()
         app = build_app(requested_command(arguments))
         if first is None:
             app(["--help"], standalone_mode=False)

@@ -23,6 +23,7 @@ from typing import Any
 
 from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.limits import DEFAULT_MAX_UNPACKED, LIMITS, MAX_UNPACKED
 from pulsar_meta.stores.routed import with_ledgers
 
 KEYS = ("store", "ledger_store", "entries", "master", "jobs")
@@ -40,6 +41,14 @@ class Settings:
     entries: tuple[str, ...] = ()
     master: str | None = None
     jobs: int | None = None
+
+
+def set_limits() -> None:
+    """Apply the limits of the environment. Raises UsageError if one is not a number of bytes."""
+    text = os.environ.get(MAX_UNPACKED, "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise UsageError(f"{MAX_UNPACKED}: expected a number of bytes, found {text[:40]!r}")
+    LIMITS.max_unpacked = int(text or DEFAULT_MAX_UNPACKED)
 
 
 def config_path() -> Path:

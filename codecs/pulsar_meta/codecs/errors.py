@@ -4,6 +4,7 @@ PulsarMetaError
 ├── UsageError         2  the options or arguments are not valid
 ├── NotFoundError      3  a path, topic, ledger or entry does not exist
 ├── DecodeError        4  bytes do not follow their format
+│   └── LimitError        bytes need more memory or time than the limits allow
 ├── ConflictError      5  the value has changed since it was read
 ├── UnreachableError   6  a store or a bookie does not answer
 └── GuardError         7  the operation could harm a cluster
@@ -64,22 +65,31 @@ class DecodeError(PulsarMetaError):
     def within(self, source: str | None = None, *, what: str = "", start: int | None = None) -> DecodeError:
         """Return a copy that names its place; `start` is the offset of the decoder's input in the source."""
         offset = self.offset if start is None else start + (self.offset or 0)
-        return DecodeError(_named(what, self.message), offset=offset, source=source or self.source)
+        return type(self)(_named(what, self.message), offset=offset, source=source or self.source)
 
     def __str__(self) -> str:
         place = "" if self.offset is None else f" (at byte {self.offset})"
         return super().__str__() + place
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_decode_error, (self.message, self.offset, self.source))
+        return (_rebuild_decode_error, (type(self), self.message, self.offset, self.source))
+
+
+class LimitError(DecodeError):
+    """Reading bytes would exceed a limit. The message names the option or variable that raises it.
+
+    The bytes may follow their format, so this is no evidence of damage.
+    """
 
 
 def _named(what: str, message: str) -> str:
     return f"{what}: {message}" if what else message
 
 
-def _rebuild_decode_error(message: str, offset: int | None, source: str | None) -> DecodeError:
-    return DecodeError(message, offset=offset, source=source)
+def _rebuild_decode_error(
+    kind: type[DecodeError], message: str, offset: int | None, source: str | None
+) -> DecodeError:
+    return kind(message, offset=offset, source=source)
 
 
 class _Decoding:

@@ -12,6 +12,7 @@ Source: apache/zookeeper FileTxnSnapLog, FileSnap (findNValidSnapshots), SnapStr
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,11 +26,14 @@ from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import (
     DecodeError,
     GuardError,
+    LimitError,
     NotFoundError,
     UnreachableError,
     UsageError,
     decoding,
 )
+from pulsar_meta.codecs.limits import LIMITS
+from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.zookeeper_files.log import (
     Create,
@@ -47,6 +51,7 @@ OWN_NODES: Final = "/zookeeper"
 BROKERS: Final = "/loadbalance/brokers"
 # The high bits of a zxid are the leader's epoch, the low bits count transactions in that epoch.
 EPOCH_BITS: Final = 32
+_PIECE: Final = 1 << 20
 
 
 class ZookeeperFilesStore(Store):
@@ -265,6 +270,8 @@ class ServerFiles:
                 for _ in self.transactions(snapshot.zxid):
                     pass
                 return snapshot
+            except LimitError:
+                raise
             except DecodeError as error:
                 fault = error
         return self._from_nothing(fault)
@@ -292,6 +299,8 @@ class ServerFiles:
                 try:
                     with decoding(str(path)):
                         snapshot = read_snapshot(_unpacked(path), zxid)
+                except LimitError:
+                    raise
                 except DecodeError as error:
                     # ZooKeeper also falls back to the previous snapshot. Gaps in the logs are detected later.
                     fault = fault or error
@@ -391,16 +400,21 @@ def _bytes(path: Path) -> bytes:
         raise UnreachableError(f"cannot read the file: {error.strerror}", source=str(path)) from error
 
 
-def _unpacked(path: Path) -> bytes:
+def _unpacked(path: Path) -> Buffer:
     data = _bytes(path)
     if path.suffix == ".snappy":
         return unpack_snappy(data)
     if path.suffix != ".gz":
         return data
     try:
-        return gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            unpacked = bytearray()
+            while piece := stream.read(_PIECE):
+                unpacked += piece
+                LIMITS.check_file(len(data), len(unpacked))
     except (OSError, EOFError, zlib.error) as error:
         raise DecodeError(f"gzip: {error}") from error
+    return unpacked
 
 
 def _options(query: str, url: str) -> dict[str, str]:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs import limits
+from pulsar_meta.codecs.errors import DecodeError, LimitError
 from pulsar_meta.codecs.zookeeper_files.log import Create, LogEnd, Transaction, changes_of, read_log
-from pulsar_meta.codecs.zookeeper_files.snapshot import Tree, read_snapshot, unpack_snappy
+from pulsar_meta.codecs.zookeeper_files.snapshot import Node, Tree, read_snapshot, unpack_snappy
+from tests.peak_memory import snappy_stream, zookeeper_snapshot
 
 HEADER = b"ZKLG" + pack(">iq", 2, 0)
 
@@ -80,3 +82,25 @@ def test_any_transaction_is_applied_or_a_decode_error(body: bytes, kind: int) ->
 def test_an_unknown_transaction_type_is_refused() -> None:
     with pytest.raises(DecodeError, match="type 99"):
         list(changes_of(Transaction(1, 1, 1, 99, memoryview(b""))))
+
+
+@pytest.mark.parametrize("path", ["//", "", "/a/", "a"])
+def test_a_node_with_an_impossible_path_is_a_decode_error(path: str) -> None:
+    if path:
+        with pytest.raises(DecodeError, match="invalid path of a node"):
+            read_snapshot(zookeeper_snapshot(path), 1)
+    *transactions, _ = read_log(HEADER + create(1, path))
+    tree = Tree()
+    tree.add("/a", Node(b"", 1, 1))
+    with pytest.raises(DecodeError, match="invalid path of a node"):
+        tree.apply(transactions[0])  # type: ignore[arg-type]
+
+
+def test_snappy_blocks_that_unpack_beyond_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = snappy_stream(bytes(1 << 20))
+    assert len(unpack_snappy(stream)) == 1 << 20
+    # Snappy shrinks data to a 22nd at most, so only a stream of few bytes reaches the usual ratio.
+    monkeypatch.setattr(limits, "USUAL_RATIO", 1)
+    monkeypatch.setattr(limits.LIMITS, "max_unpacked", 1 << 19)
+    with pytest.raises(LimitError, match="more than 524288 bytes"):
+        unpack_snappy(stream)

@@ -21,6 +21,7 @@ from zlib import adler32
 
 from pulsar_meta.codecs.compression import decompress, snappy_size
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.limits import LIMITS
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.zookeeper_files.log import (
     HEADER,
@@ -89,7 +90,10 @@ class Tree:
         return tree
 
     def add(self, path: str, node: Node) -> None:
-        """Add a node at a path."""
+        """Add a node at a path. Raises DecodeError if no server would accept the path."""
+        # A node whose path resolves to its own parent would be its own descendant.
+        if path != "/" and (path[:1] != "/" or path[-1] == "/" or "//" in path):
+            raise DecodeError(f"invalid path of a node: {path[:200]!r}")
         self.nodes[path] = node
         if is_ephemeral(node.owner):
             self._owned.setdefault(node.owner, set()).add(path)
@@ -202,14 +206,19 @@ def read_snapshot(data: Buffer, zxid: int) -> Snapshot:
 
 
 def unpack_snappy(data: Buffer) -> bytes:
-    """Decompress a stream of snappy-java: a header, then blocks that are prefixed with their lengths."""
+    """Decompress a stream of snappy-java: a header, then blocks that are prefixed with their lengths.
+
+    Raises DecodeError if it is broken or exceeds the limit on uncompressed files.
+    """
     jute = Jute(data)
     magic, _, _ = jute.unpack(SNAPPY_JAVA)
     if magic != SNAPPY_MAGIC:
         raise DecodeError("expected a stream of snappy-java", offset=0)
-    blocks = []
+    blocks, size = [], 0
     while jute.left:
         block = bytes(jute.buffer() or b"")
+        size += snappy_size(block)
+        LIMITS.check_file(len(data), size)
         blocks.append(decompress("snappy", block, snappy_size(block)))
     return b"".join(blocks)
 
