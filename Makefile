@@ -10,7 +10,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo quick test lint proto interop chaos bench growth copies same-output house walk \
+.PHONY: help setup java servers maven demo quick test lint proto interop chaos mutants bench growth copies same-output house walk \
   dist release-check pex docs site lock clean
 
 help: ## List what can be made
@@ -61,6 +61,9 @@ interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.
 
 chaos: setup servers ## Crash runs in their full sizes
 	$(BIN)/python -m pytest -m chaos $(ARGS)
+
+mutants: setup ## Change one line at a time and show what no test notices (ARGS="--seed 1 --count 60 --map FILE")
+	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 bench: setup java ## The ratios that the issues ask for
 	@for bench in $(filter-out bench/growth.py bench/copies.py,$(wildcard bench/*.py)); do echo "== $$bench"; PYTHONPATH=. $(BIN)/python $$bench || exit 1; done
