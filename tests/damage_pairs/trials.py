@@ -124,11 +124,7 @@ def harmful(case: Scenario, examined: Examined, truth: Reach) -> Iterator[str]:
 def _after(case: Scenario, words: list[str]) -> Reach | None:
     """Return what is reachable after a repair; None if the repair was refused."""
     place = case.scratch / "store"
-    shutil.rmtree(place, ignore_errors=True)
-    with open_store(f"dir:{place}", read_only=False) as target:
-        for path, record in case.store.values.items():
-            if record.value:
-                target.put(path, record.value, -1)
+    _write_store(place, case.store)
     entries = [word for url in case.urls for word in ("--entries", url)]
     given = entries if words[0] == "repair" and words[1] not in ("generator", "partitions") else []
     done = as_text(
@@ -142,3 +138,16 @@ def _after(case: Scenario, words: list[str]) -> Reach | None:
         return None
     with open_store(f"dir:{place}") as target:
         return reach_of(target)
+
+
+def _write_store(place: Path, store: MemoryStore) -> None:
+    """Make a directory a copy of a store. It writes only what the last repair changed there."""
+    wanted = {path: record.value for path, record in store.values.items() if record.value}
+    with open_store(f"dir:{place}", read_only=False) as target:
+        written = {record.path: record for record in target.scan()}
+        for path in written.keys() - wanted.keys():
+            target.delete(path, written[path].version)
+        changed = [path for path in wanted if path not in written or written[path].value != wanted[path]]
+        target.put_many(
+            [(path, wanted[path], written[path].version if path in written else -1) for path in changed]
+        )

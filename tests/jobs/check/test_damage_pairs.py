@@ -20,6 +20,8 @@ Capture = Callable[[str], Path]
 CAPTURES = ("pulsar-4.2.4", "pulsar-4.0.7", "pulsar-2.8.2", "pulsar-4.2.4-3bookies")
 GROUPS = 8
 SAMPLE = 5
+# Pairs on a capture with a seed for which a printed repair once did harm.
+HARMED_ONCE = (("pulsar-4.2.4", ("end_of_list_lost", "another_store_lists_it"), 0),)
 
 
 def try_pairs(pairs: Sequence[tuple[str, str]], folder: Path, scratch: Path, seed: int) -> int:
@@ -38,6 +40,13 @@ def try_pairs(pairs: Sequence[tuple[str, str]], folder: Path, scratch: Path, see
 def test_a_sample_of_pairs_is_judged_correctly(capture: Capture, tmp_path: Path, name: str) -> None:
     pairs = Random(f"pairs on {name}").sample(pair_names(), SAMPLE)
     assert try_pairs(pairs, capture(name), tmp_path, CAPTURES.index(name)) > SAMPLE / 2
+
+
+@pytest.mark.parametrize(("name", "pair", "seed"), HARMED_ONCE)
+def test_repairs_that_did_harm_are_not_printed(
+    capture: Capture, tmp_path: Path, name: str, pair: tuple[str, str], seed: int
+) -> None:
+    assert try_pairs([pair], capture(name), tmp_path, seed) == 1
 
 
 @pytest.mark.chaos

@@ -79,6 +79,7 @@ def _lost_at(reader: EvidenceReader, place: _Place, candidates: Sequence[int]) -
     following = None if place.after is None else reader.disk(place.after.ledger_id)
     if current is None or (following is not None and order_of(current, following) == "follows"):
         return
+    disputed = False
     for ledger_id in candidates[first:last]:
         ledger = reader.disk(ledger_id)
         if ledger is None or ledger.content != "messages" or not _is_in_time(ledger, place):
@@ -90,8 +91,13 @@ def _lost_at(reader: EvidenceReader, place: _Place, candidates: Sequence[int]) -
                 following is not None
                 and order_of(ledger, following) == order_of(current, ledger) == "follows"
             )
-            certain = both or len({piece.witness for piece in pieces}) >= 2
-            yield _found(place, ledger, pieces, certain=certain)
+            against = _against(reader, ledger_id)
+            if disputed:
+                text = f"it continues ledger {current.ledger_id}, which may be another cluster's"
+                against.append(Piece(Witness.OTHER_CLUSTER, text))
+            disputed = bool(against)
+            certain = not disputed and (both or len({piece.witness for piece in pieces}) >= 2)
+            yield _found(place, ledger, pieces, against, certain=certain)
             current = ledger
 
 
@@ -120,6 +126,12 @@ def _pieces(before: DiskLedger, ledger: DiskLedger, after: DiskLedger | None, pl
     return pieces
 
 
+def _against(reader: EvidenceReader, ledger_id: int) -> list[Piece]:
+    """Return the records of other clusters that refer to a ledger."""
+    owners = reader.ledger(ledger_id).other_clusters
+    return [Piece(Witness.OTHER_CLUSTER, f"{owner} refers to it") for owner in owners]
+
+
 def _by_producers(before: DiskLedger, ledger: DiskLedger, place: _Place) -> Iterator[Piece]:
     """Yield that a producer continues in the ledger, and that this was after the one before was closed."""
     for name, ids in before.next_sequences.items():
@@ -130,14 +142,17 @@ def _by_producers(before: DiskLedger, ledger: DiskLedger, place: _Place) -> Iter
             return
 
 
-def _found(place: _Place, ledger: DiskLedger, pieces: Sequence[Piece], *, certain: bool) -> Finding:
+def _found(
+    place: _Place, ledger: DiskLedger, pieces: Sequence[Piece], against: Sequence[Piece], *, certain: bool
+) -> Finding:
     where = f"after ledger {place.before.ledger_id}"
     if place.after is not None:
         where = f"between ledgers {place.before.ledger_id} and {place.after.ledger_id}"
+    doubt = f"; it may not be the topic's, because {against[0].says}" if against else ""
     return finding(
         "ledger-lost",
         f"bookies have {ledger.entries} entries of it that belong {where}, and neither the topic's list nor"
-        f" BookKeeper knows it; {DEADLINE}",
+        f" BookKeeper knows it; {DEADLINE}{doubt}",
         topic=place.topic.name,
         ledger_id=ledger.ledger_id,
         evidence={
@@ -146,7 +161,7 @@ def _found(place: _Place, ledger: DiskLedger, pieces: Sequence[Piece], *, certai
             "before": place.before.ledger_id,
             "after": None if place.after is None else place.after.ledger_id,
             "for": [piece.document() for piece in pieces],
-            "against": [],
+            "against": [piece.document() for piece in against],
         },
         undecided=not certain,
     )
