@@ -279,6 +279,12 @@ def test_empty_input_needs_type(run: Run) -> None:
     assert documents(run("decode", "-", "--type", "ManagedLedgerInfo", "-o", "json"))["value"] == {}
 
 
+def test_empty_stdin_that_was_not_asked_for_is_explained(run: Run) -> None:
+    done = run("decode")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"stdin is empty: add files, paths of a store" in done.stderr
+
+
 def test_raw_is_the_content_of_the_envelope(run: Run, tmp_path: Path, ledger_file: Path) -> None:
     assert run("decode", ledger_file, "-o", "raw").stdout == LEDGER
     assert run("decode", "-", "--hex", "-o", "raw", stdin=CURSOR.hex().encode()).stdout == CURSOR

@@ -118,3 +118,17 @@ def test_a_misspelling_gets_a_suggestion(words: str, suggestion: str, tmp_path: 
     done = pulsar_meta_here(*words.split(), env=environment(tmp_path))
     assert done.returncode == 2
     assert re.search(rf"Did you mean .*{suggestion}\b.*\?", done.stderr.decode())
+
+
+def test_a_missing_subcommand_is_named(tmp_path: Path) -> None:
+    for words in (["repair"], ["repair", "--store", "dir:x"]):
+        done = pulsar_meta_here(*words, env=environment(tmp_path))
+        assert done.returncode == 2
+        assert b"a subcommand is missing" in done.stderr
+        assert b"choose adopt, compaction" in done.stderr
+
+
+def test_an_option_with_the_name_of_an_argument_is_explained(tmp_path: Path) -> None:
+    done = pulsar_meta_here("check", "--topic", "orders", env=environment(tmp_path))
+    assert done.returncode == 2
+    assert b"no option --topic: TOPIC is an argument" in done.stderr

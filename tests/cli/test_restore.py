@@ -187,7 +187,7 @@ def test_counters_are_in_the_plan_and_only_increase(database: str, run: Run, tmp
     words = ["restore", source, "--store", f"rocksdb:{copy}", "--allow-unreadable"]
     plan = run(*words, "--dry-run", "-o", "ndjson")
     assert json.loads(plan.stdout.splitlines()[0])["counters"] == {"/ledgers/idgen": 1001}
-    assert b"/ledgers/idgen: 1001; a counter never goes back" in plan.stderr
+    assert b"/ledgers/idgen: 1001; undo does not move counters back" in plan.stderr
     undo_file = tmp_path / "undo"
     ran = run(*words, "--yes", "--undo-file", undo_file)
     assert ran.returncode == 0, ran.stderr
@@ -352,6 +352,15 @@ def test_the_topics_are_read_once_per_run(
         assert ran.returncode == 0, ran.stderr
         assert len(walks) == parts
     assert TopicName.parse("compacted").path in values_of(target)
+
+
+def test_a_dry_run_into_a_missing_directory_shows_the_plan(run: Run, tmp_path: Path) -> None:
+    source = fill(f"dir:{tmp_path / 'source'}", {"/admin/x": b"1"})
+    target = tmp_path / "target"
+    done = run("restore", source, "--store", f"dir:{target}", "--dry-run")
+    assert (done.returncode, b'"path": "/admin/x"' in done.stdout) == (0, True), done.stderr
+    assert b"does not exist, so this is a new directory" in done.stderr
+    assert not target.exists()
 
 
 def test_a_missing_database_is_created(database: str, run: Run, tmp_path: Path) -> None:

@@ -234,6 +234,19 @@ def test_a_question_is_asked_on_a_terminal(place: Place) -> None:
     assert (child.returncode, out[:1], b"remove 1 value?" in messages) == (0, b"1", True)
 
 
+def test_quiet_writes_print_no_advice(place: Place) -> None:
+    words = ("set-property", "orders", "18", "n=1", "--yes")
+    assert b"undo with" in place.run(*words).stdout
+    assert place.run(*words[:-2], "n=2", "--yes", "--quiet").stdout.startswith(b"1 seen, 1 rewritten: ")
+    assert b"undo with" not in place.run(*words[:-2], "n=3", "--yes", "--quiet").stdout
+
+
+def test_an_answer_of_no_is_confirmed(place: Place) -> None:
+    code, messages = run_with_answer(place, "n\n", "set-property", "orders", "18", "n=1")
+    assert (code, messages.endswith(b"nothing was written\n")) == (0, True)
+    assert b"1 seen, 1 to rewrite: " in messages
+
+
 @pytest.mark.parametrize("words", list(WRITES), ids=lambda w: w[0])
 def test_a_user_is_asked_before_writing(place: Place, words: tuple[str, ...]) -> None:
     (place.root / "VALUE").write_bytes(b"x")

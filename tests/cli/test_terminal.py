@@ -63,8 +63,8 @@ def test_no_progress_bar_is_drawn_after_the_first_line(words: str, first: str, e
     text = _escape_re.sub("", run_in_terminal(*words.split(), env=env, columns=120))
     before, match, after = text.partition(first)
     assert match
-    assert "━" in before
-    assert "━" not in after
+    assert re.search("[━⠋]", before)
+    assert not re.search("[━⠋]", after)
 
 
 @pytest.mark.parametrize("columns", [40, 80, 140])
@@ -150,6 +150,19 @@ def test_severities_are_coloured_unless_no_color_is_set(
     text = run_in_terminal("check", "marks", env=env, columns=100)
     assert ("\x1b[1;33mwarning\x1b[0m" in text) == coloured
     assert ("warning  record-unreadable\n" in text) != coloured
+
+
+def test_a_clean_check_says_so_and_lists_what_was_not_checked(env: dict[str, str]) -> None:
+    text = _escape_re.sub("", run_in_terminal("check", "orders", env=env, columns=100))
+    lines = text[text.index("no problems") :].splitlines()
+    assert lines[:3] == ["no problems found", "checked: 6 ledgers, 1 topic, 1 cursor", "not checked:"]
+    assert all(line.startswith("  ") for line in lines[3:])
+
+
+def test_a_check_of_a_store_shows_its_stages(env: dict[str, str]) -> None:
+    text = _escape_re.sub("", run_in_terminal("check", "--only", "orphan-ledger", env=env, columns=100))
+    assert "2/3 ledgers: " in text
+    assert "3/3 schemas, topics and cursors: " in text
 
 
 def test_a_table_of_findings_in_a_pipe_has_no_colours(env: dict[str, str]) -> None:

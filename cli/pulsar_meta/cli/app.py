@@ -6,6 +6,7 @@ import functools
 import gc
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -118,11 +119,22 @@ def from_typer_error(error: Any) -> UsageError:
 
     # Typer lists all similar options alphabetically; only the closest one is shown.
     possible, listed, _ = text.partition(" (Possible options: ")
-    if listed:
+    argument = _argument_instead(error)
+    if argument is not None:
+        text = f"no option {error.option_name}: {argument} is an argument, so leave the option's name out"
+    elif listed:
         wrong = possible.rpartition(" ")[2]
         likely = get_close_matches(wrong, error.possibilities, n=1) or sorted(error.possibilities)
         text = f"{possible}. Did you mean {' or '.join(likely)}?"
     return UsageError(f"{text.replace('Value error, ', '').rstrip('.')} (see {command} --help)")
+
+
+def _argument_instead(error: Any) -> str | None:
+    """Return the argument of the command that has the name of the unknown option, for example TOPIC."""
+    wrong = getattr(error, "option_name", "").lstrip("-").upper()
+    parameters = error.ctx.command.params if error.ctx is not None else ()
+    names = [parameter.metavar or "" for parameter in parameters if parameter.param_type_name == "argument"]
+    return wrong if any(wrong in re.split("[^A-Z]+", name) for name in names if wrong) else None
 
 
 def writes_file(arguments: list[str]) -> bool:

@@ -177,6 +177,27 @@ def progress_bar(*columns: Any) -> Any:
     return Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
 
 
+def bar_columns(unit: str) -> Iterator[Any]:
+    """Yield the columns of a bar whose end is known: stage, bar, counts, and the time that is left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    yield TextColumn("{task.description}" + unit)
+    yield from (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+def counter_columns(unit: str) -> Iterator[Any]:
+    """Yield the columns of a bar whose end is not known: stage, count, rate, and the time so far."""
+    from rich.progress import ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(f"{task.speed:.0f}/s" if task.speed else "")
+
+    yield from (SpinnerColumn(), TextColumn("{task.description}{task.completed:.0f} " + unit))
+    yield from (Rate(), TimeElapsedColumn())
+
+
 @contextmanager
 def show_bar(bar: Any) -> Iterator[None]:
     """Show a progress bar on stderr until the block ends or data is written to a terminal."""

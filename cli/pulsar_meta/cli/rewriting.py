@@ -17,6 +17,7 @@ from pulsar_meta.cli.outputs import progress_bar, prompt_on_stderr, show_bar, wr
 from pulsar_meta.cli.render.rewriting import (
     PLAN,
     named,
+    planned_lines,
     question,
     question_lines,
     resume_command,
@@ -200,7 +201,7 @@ def _report(shell: Shell, report: Report) -> None:
     summary = report.summary
     undo = undo_command(sys.argv[1:], report.undo_file) if report.undo_file else None
     try:
-        view = Detail(lambda document: summary_lines(document, undo))
+        view = Detail(lambda document: summary_lines(document, None if shell.quiet else undo))
         shell.emit([summary.document(report.undo_file)], view, single=True)
     except BaseException:
         # The undo command must be shown even if the summary can't be printed.
@@ -265,7 +266,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
     else:
         shell.note(f"store: {identity.instance_id or identity.url}")
         data.emit(lines, PLAN)
-    shell.note("; ".join(summary_lines(summary.document(None))))
+    shell.note("; ".join(planned_lines(summary.document(None))))
     _print_hints(shell, summary)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
@@ -292,5 +293,6 @@ def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -
     with prompt_on_stderr():
         agreed = typer.confirm(question(document), err=True)
     if not agreed:
+        shell.note("nothing was written")
         raise typer.Exit
     _write(shell, store, rewrite, terms, warn)

@@ -18,6 +18,8 @@ import typer
 
 from pulsar_meta.cli.outputs import (
     atomic_file,
+    bar_columns,
+    counter_columns,
     progress_bar,
     show_bar,
     stdout_bytes,
@@ -82,9 +84,12 @@ class Exit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A progress bar on stderr; `advance` does nothing if none is shown."""
+    """A progress bar on stderr. `advance` adds a count, `stage` names what is done now, for example "2/3
+    ledgers"; both do nothing if no bar is shown.
+    """
 
     advance: Callable[[int], None] = field(default=lambda count: None)
+    stage: Callable[[str], None] = field(default=lambda name: None)
 
 
 def _common(*names: str, text: str) -> Any:
@@ -302,21 +307,29 @@ class Shell:
         if self.is_json:
             document: CheckedDocument = {"checked": dict(checked), "not_checked": left_out}
             write_json_message(document)
-            return
-        write_message(checked_text(checked, left_out))
+        elif left_out and sys.stderr.isatty():
+            write_message(checked_text(checked, {}))
+            write_message("not checked:")
+            for name, why in left_out.items():
+                write_message(f"  {name} ({why})")
+        else:
+            write_message(checked_text(checked, left_out))
 
     @contextmanager
     def progress(self, total: int | None = None, unit: str = "") -> Iterator[Progress]:
-        """Show a progress bar if stderr is a terminal."""
+        """Show a progress bar if stderr is a terminal; without `total`, a count, a rate and a time."""
         if not self.shows_progress:
             yield Progress()
             return
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        bar = progress_bar(*(counter_columns(unit) if total is None else bar_columns(unit)))
+        task = bar.add_task("", total=total)
 
-        bar = progress_bar(TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        task = bar.add_task(unit, total=total)
+        def stage(name: str) -> None:
+            # The rate is that of the stage.
+            bar.reset(task, description=f"{name}: ")
+
         with show_bar(bar):
-            yield Progress(lambda count: bar.advance(task, count))
+            yield Progress(lambda count: bar.advance(task, count), stage)
 
     def store(self, url: str | None, *, read_only: bool = True) -> Store:
         """Open the store of `url`, else of the environment, else of the profile."""

@@ -76,10 +76,10 @@ def test_older_ledgers_are_inserted_before_those_of_a_broker(patient: Patient) -
     patient.put(PATH, since.SerializeToString())
     cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=NOWHERE, markDeleteEntryId=-1)
     patient.store.put(PLAIN.cursor_path("moved"), cursor.SerializeToString(), -1)
-    assert any("--older takes them" in text for text in repaired(patient).said)
+    assert any("--older adds them" in text for text in repaired(patient).said)
     assert repaired(patient).decided[0][1].reason == "already"
     repair = repair_topic_record(patient.store, None, PLAIN, lambda error: None, older=True)
-    assert any("the subscription moved stands at 987654:-1, behind" in text for text in repair.said)
+    assert any("the subscription moved is at 987654:-1, after the restored" in text for text in repair.said)
     patient.apply(repair)
     assert counts(patient) == before
     after = decode_managed_ledger(patient.values()[PATH])
@@ -141,7 +141,8 @@ def test_a_ledger_that_only_the_damaged_record_names_leaves_the_list_after_confi
     repair = repaired(patient)
     assert repair.confirm == str(PLAIN)
     assert repair.losses == (
-        f"{PLAIN}: ledger {NOWHERE} with 5 entries leaves the list: only the damaged record names it",
+        f"{PLAIN}: ledger {NOWHERE} with 5 entries is removed from the list, because only the damaged record"
+        " names it",
     )
 
 

@@ -269,7 +269,8 @@ def attach_metadata(
     """Add broker metadata (PIP-70) to entry frames.
 
     Use it to create entries as a broker with brokerEntryMetadataInterceptors would. An entry's index is that
-    of its last message; a batch in a transaction counts as one message, as in the broker.
+    of its last message; a batch in a transaction counts as one message, as in the broker. A corrupt frame
+    ends the command, because later indexes depend on the number of its messages.
 
     Examples:
       pulsar-meta attach-metadata bare --start-index 1000 --output frames

@@ -197,7 +197,8 @@ def check(
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        advance = stack.enter_context(shell.progress(unit="values")).advance
+        progress = stack.enter_context(shell.progress(unit="values"))
+        advance = progress.advance
         passes = _spark_passes(shell, engine, stack, opened, urls, advance) if spark else None
         if options.before_upgrade is not None:
             from pulsar_meta.jobs.check.upgrade import survey
@@ -208,6 +209,7 @@ def check(
         shell.warn_of_old_parts(opened, names)
         others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
         run = checkup(opened, source, names, choice, advance, urls=urls, passes=passes, others=others)
+        run.stage = progress.stage
         shown = _shown(run.findings(), options.hidden, counts, given_places(store, entries))
         _emit(shell, run, shown, redact(opened.url), options.hidden)
         ensure_not_empty(opened, run.scope, sum(counts.values()) + run.counts["topics"])
@@ -217,6 +219,8 @@ def check(
             again = lambda view: checkup(view, source, names, choice, urls=urls, others=others).findings()  # noqa: E731
             _plan_fixes(shell, options.fix_plan, opened, source, others, again, options.for_version or ())
     _report_hidden(shell, {severity: counts[severity] for severity in options.hidden if counts[severity]})
+    if shell.is_on_terminal and shell.format is Format.TABLE and not counts.total():
+        shell.note("no problems found")
     _finish(shell, run, failed=bool(counts[Severity.ERROR] or (options.strict and counts[Severity.WARNING])))
 
 

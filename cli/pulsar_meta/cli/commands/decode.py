@@ -83,6 +83,7 @@ def decode(
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_secrets)
     snapshots = options.kind not in READ_AS_TEXT
     form = InputForm(_text_form(text, lines), lines, max_size, snapshots)
+    is_default = not inputs
     inputs = inputs or ([] if store or sys.stdin.isatty() else [STDIN])
     store = store or _store_of_paths(shell, inputs)
     values = _open_inputs(shell, inputs, store, form)
@@ -90,6 +91,10 @@ def decode(
         shell.emit_bytes([_raw_bytes(list(islice(values, 2)), options)])
         return
     first = list(islice(values, 1))
+    if is_default and first and not first[0].data and not first[0].error:
+        raise UsageError(
+            "stdin is empty: add files, paths of a store such as /managed-ledgers, or --store URL"
+        )
     single = store is None and is_one_value(inputs, form, first)
     emit_stored(shell, chain(first, values), options, single=single)
 

@@ -129,12 +129,14 @@ class MessageLimits:
 def export(
     shell: Shell,
     engine: EngineOptions,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Directory to export to.")],
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Directory to export to (required).")
+    ] = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
     jobs: Jobs = None,
@@ -159,6 +161,8 @@ def export(
     options = limits.options()
     if bool(names) == everything:
         raise UsageError(WHICH_TOPICS)
+    if to is None or shell.output is not None:
+        raise UsageError("export writes several files: give their directory with --to DIR, not --output")
     wanted = Wanted(options.from_index, since, until, limits.compacted, limits.readable)
     job = ExportJob(str(to.absolute()), form, options, limits.compacted)
     run, urls = _Run(Faults(shell), Coverage(), engine, jobs, job, wanted), shell.entries_urls(entries)

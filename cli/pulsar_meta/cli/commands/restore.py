@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from pulsar_meta.access.files import ScratchDirectory
+from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import SCOPE, EntriesUrls, ScopeOptions, StoreUrl
 from pulsar_meta.cli.render.text import counted
@@ -137,8 +139,13 @@ def _check(scope: ScopeOptions, topic_options: TopicOptions, writing: WriteOptio
 
 
 def _target(shell: Shell, url: str | None, writing: WriteOptions, stack: ExitStack) -> Store:
-    """Open the store to write to. Creates a missing RocksDB database; for a dry run, a temporary one."""
+    """Open the store to write to. Creates a missing database or directory; for a dry run, a temporary one."""
     target, mark, ledgers = shell.store_url(url).partition(MARK)
+    if target.startswith("dir:") and writing.dry_run and not Path(split_scheme(target)[1]).exists():
+        shell.note(f"{target} does not exist, so this is a new directory")
+        scratch = ScratchDirectory()
+        stack.callback(scratch.cleanup)
+        return shell.other_store(f"dir:{scratch.path}{mark}{ledgers}")
     if not target.startswith("rocksdb:") or not is_nowhere(database_of(target)):
         return open_for_writing(shell, url, writing)
     shell.note(f"{target} does not exist, so this is a new database")

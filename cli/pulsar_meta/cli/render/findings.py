@@ -61,7 +61,7 @@ def finding_block(finding: Document, screen: Screen) -> Iterator[str]:
     yield _heading(finding["severity"], about.name, screen)
     yield from screen.prose(_place(finding))
     yield from screen.prose(finding["message"])
-    yield from screen.prose(about.sections["Broker"], "broker")
+    yield from screen.prose(about.effect, "broker")
     if "repair" in finding:
         yield screen.command(finding["repair"], "fix")
     else:

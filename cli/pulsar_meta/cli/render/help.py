@@ -49,6 +49,8 @@ class HelpfulGroup(TyperGroup):
             args = ["plan", *([value] if equals else []), *args[1:]]
         elif ctx.parent is not None and first.startswith("-") and not self._accepts(first):
             ctx.fail(f"a subcommand is missing before {first}: choose {', '.join(sorted(self.commands))}")
+        elif ctx.parent is not None and not args:
+            ctx.fail(f"a subcommand is missing: choose {', '.join(sorted(self.commands))}")
         return super().parse_args(ctx, args)
 
     def _accepts(self, option: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pulsar_meta.access.urls import redact
@@ -16,7 +16,14 @@ from pulsar_meta.jobs.values.comparison import NAMED
 
 def summary_lines(document: Document, undo: str | None = None) -> Iterator[str]:
     """Yield the lines of a summary without zeros; `undo` is the command that undoes the run."""
-    yield f"{document['seen']} seen, {_changed(document)}"
+    yield f"{document['seen']} seen, {_changed(document, _DONE)}"
+    yield from _others(document)
+    if undo is not None:
+        yield f"undo with: {undo}"
+
+
+def _others(document: Document) -> Iterator[str]:
+    """Yield the lines of a summary about values that don't change, and about counters."""
     for name in ("kept", "skipped"):
         reasons = ", ".join(f"{reason} {count}" for reason, count in document[f"{name}_for"].items())
         if document[name]:
@@ -26,17 +33,15 @@ def summary_lines(document: Document, undo: str | None = None) -> Iterator[str]:
     if document["undecodable"]:
         yield f"{document['undecodable']} undecodable"
     for path, number in document.get("counters", {}).items():
-        yield f"the next number of {path}: {number}; a counter never goes back, nor by undo"
-    if undo is not None:
-        yield f"undo with: {undo}"
+        yield f"the next number of {path}: {number}; undo does not move counters back"
 
 
-def _changed(document: Document) -> str:
+def _changed(document: Document, verbs: Mapping[Effect, str]) -> str:
     before, after = document["bytes_before"], document["bytes_after"]
     done = effects(document)
-    parts = [f"{count} {_DONE[name]}" for name, count in done.items() if count] or ["0 rewritten"]
+    parts = [f"{count} {verbs[name]}" for name, count in done.items() if count] or [f"0 {verbs['replace']}"]
     if done["replace"] or not document["rewritten"]:
-        ratio = f" ({before / after:.2f}x)" if before and after else ""
+        ratio = f" ({before / after:.2f}x)" if before > after > 0 else ""
         return f"{', '.join(parts)}: {before} -> {after} bytes{ratio}"
     return f"{', '.join(parts)}: {abs(after - before)} bytes"
 
@@ -61,7 +66,13 @@ def question_lines(document: Document, first: Sequence[Decided]) -> Iterator[str
         yield f"  {_TO_DO[decision.effect]} {record.path}: {amount} bytes"
     if document["rewritten"] > len(first):
         yield f"  and {document['rewritten'] - len(first)} more"
-    yield from summary_lines(document)
+    yield from planned_lines(document)
+
+
+def planned_lines(document: Document) -> Iterator[str]:
+    """Yield the lines of the summary of a plan."""
+    yield f"{document['seen']} seen, {_changed(document, _PLANNED)}"
+    yield from _others(document)
 
 
 def question(document: Document) -> str:
@@ -75,6 +86,7 @@ def question(document: Document) -> str:
 
 
 _DONE: dict[Effect, str] = {"replace": "rewritten", "create": "created", "remove": "removed"}
+_PLANNED: dict[Effect, str] = {"replace": "to rewrite", "create": "to create", "remove": "to remove"}
 _TO_DO: dict[Effect, str] = {"replace": "write", "create": "create", "remove": "remove"}
 
 

@@ -110,8 +110,8 @@ def size(count: int) -> str:
 
 
 def checked_text(checked: Mapping[str, int], not_checked: Mapping[str, str]) -> str:
-    """Return the line that says what was looked at, and what was not and why."""
-    counts = ", ".join(counted(number, noun) for noun, number in checked.items()) or "nothing"
+    """Return a line with what was checked, without zeros, and what was not, with the reasons."""
+    counts = ", ".join(counted(number, noun) for noun, number in checked.items() if number) or "nothing"
     reasons = ", ".join(f"{name} ({why})" for name, why in not_checked.items())
     return f"checked: {counts}" + (f"; not checked: {reasons}" if reasons else "")
 

@@ -82,9 +82,9 @@ UNLISTED: Final = "ledgers and topics that no record refers to"
 class Checkup:
     """A run over a scope of a store.
 
-    `urls` are those that `source` was opened from; `passes` scans the whole store. `others` are stores of
-    other clusters that share the BookKeeper. `context`, `index`, `counts` and `not_checked` are complete once
-    all findings were yielded.
+    `urls` are those that `source` was opened from; `passes` scans the whole store; `stage` gets the name
+    of each part of a run as it begins. `others` are stores of other clusters that share the BookKeeper.
+    `context`, `index`, `counts` and `not_checked` are complete once all findings were yielded.
     """
 
     store: Store
@@ -95,6 +95,7 @@ class Checkup:
     urls: Sequence[str] = ()
     advance: Callable[[int], None] = lambda count: None
     others: Sequence[Store] = ()
+    stage: Callable[[str], None] = lambda name: None
     context: Context = field(default_factory=Context)
     totals: ScanTotals = field(default_factory=ScanTotals)
     not_checked: dict[str, str] = field(default_factory=dict)
@@ -140,9 +141,11 @@ class Checkup:
                 yield self._complete(verdicts.judge_early(each))
             elif not recheck.postpones(each) and not verdicts.takes(each):
                 yield self._complete(each)
+        self.stage("reading suspicious records again")
         for each in self._confirmed(recheck):
             if not verdicts.takes(each):
                 yield self._complete(each)
+        self.stage("comparing evidence")
         for each in self._judged(verdicts):
             if self.options.wants(each.code):
                 yield self._complete(each)
@@ -251,10 +254,13 @@ class Checkup:
     def _of_store(self) -> Iterator[Finding]:
         """Check the whole store."""
         partitions = PartitionCounts()
+        self.stage("1/3 policies and brokers")
         yield from self.passes.values(self.context, partitions, self.totals)
+        self.stage("2/3 ledgers")
         self._index = index = self.passes.ledgers()
         self._set_context(index.around, bookkeeper=not index.empty)
         given = ScanInput(self.context, index, partitions, self._reads_entries)
+        self.stage("3/3 schemas, topics and cursors")
         yield from self.passes.topics(given, self.totals)
         self.context = with_sources(self.context, self.store, self.source)
         _, topics = scans_of(self.store, self.source, given, self.totals)

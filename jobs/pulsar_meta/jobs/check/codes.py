@@ -64,8 +64,9 @@ class Code:
 
     `evidence` are the kinds of evidence by name, `errors` the messages in logs of brokers and clients,
     `repairs` templates of commands (placeholders in capitals), `no_repair` the reason if there is no command,
-    `sections` the texts by their headings. `one_record` is True if a single record proves the fault: then it
-    doesn't matter when other records were read, or whether the store is a copy.
+    `sections` the texts by their headings, `effect` the first paragraph of Broker. `one_record` is
+    True if a single record proves the fault: then it doesn't matter when other records were read, or whether
+    the store is a copy.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Code:
     no_repair: str
     one_record: bool
     sections: Mapping[str, str]
+    effect: str
 
     @property
     def page(self) -> str:
@@ -134,7 +136,12 @@ def _parse(name: str, text: str) -> Code:
         values.get("no-repair", ""),
         values.get("rests-on") == "one record",
         {heading: " ".join(section.split()) for heading, _, section in parts},
+        next(_first_paragraph(section) for heading, _, section in parts if heading == "Broker"),
     )
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.strip().partition("\n\n")[0].split())
 
 
 def _front_matter(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, list[str]]]:

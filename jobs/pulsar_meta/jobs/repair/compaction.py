@@ -141,10 +141,10 @@ def _may_be_on_disks(store: Store, source: EntrySource | None, ledger_id: int) -
 
 def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool) -> str:
     if found.state is None:
-        return f"{name}: where {COMPACTION} points to is not known: {found.wrong}"
+        return f"{name}: the ledger of {COMPACTION} is not known: {found.wrong}"
     at = found.mark_delete
     assert at is not None
-    stands = f"{name}: {COMPACTION} stands at {at.ledger_id}:{at.entry_id} and points to"
+    stands = f"{name}: {COMPACTION} is at {at.ledger_id}:{at.entry_id} and points to"
     if pointer is None:
         return f"{stands} no compacted data"
     return f"{stands} ledger {pointer}" + ("" if there else ", which is gone or has no compacted data")

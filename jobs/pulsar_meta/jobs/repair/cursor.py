@@ -322,15 +322,18 @@ def _consequences(
         said = [f"its state is in ledger {new.cursorsLedgerId}, as before; the record alone has {at}"]
         return tuple(said), ()
     whence = "" if asked else f", {_whence(found)}"
-    said = [f"it stands at {at}{whence}: {left.entries} entries{more} are left"]
+    said = [f"its position is {at}{whence}: {left.entries} entries{more} are left"]
     if found.rewinds is not None:
         back = backlog(topic.ledgers, found.rewinds, Acks()).entries
         at = f"{found.rewinds.ledger_id}:{found.rewinds.entry_id}"
-        said.append(f"by itself the broker would go back to {at}, where {back} entries{more} are left")
+        said.append(
+            f"without this repair, the broker would go back to {at}, where {back} entries{more} are left"
+        )
     if len(new.batchedEntryDeletionIndexInfo):
         count = len(new.batchedEntryDeletionIndexInfo)
         said.append(
-            f"{count} batches acknowledged in part come again whole: no release reads them from a record"
+            f"{count} batches that are acknowledged in part are redelivered completely, because no release"
+            " reads them from a record"
         )
     if not asked:
         return tuple(said), ()

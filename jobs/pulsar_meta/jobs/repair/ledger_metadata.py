@@ -48,8 +48,8 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 COOKIES: Final = f"{LEDGERS}/cookies"
 DEADLINE: Final = (
-    "bookies delete the entries of ledgers without metadata at their next garbage collection: what they have"
-    " deleted does not come back with the metadata"
+    "bookies delete the entries of ledgers without metadata at their next garbage collection; this repair"
+    " can't bring deleted entries back"
 )
 NO_DISKS: Final = "bookies are asked by metadata: only their disks (bookie-disk:) show ledgers without"
 

@@ -190,18 +190,18 @@ class _List:
         """Yield messages for the operator."""
         if self.left:
             yield (
-                f"{self.topic}: {self.left} ledgers before the first of the list stay out: trimming let go of"
-                " them, or a broker that started the topic empty left them behind (--older takes them)"
+                f"{self.topic}: {self.left} ledgers before the first of the list are not added: they were"
+                " trimmed, or a broker that started the topic empty left them behind (--older adds them)"
             )
         if not self.added and not self.unreadable:
             return
         entries = sum(one.entries for one in self.info.ledgerInfo if one.ledgerId in self.added)
         yield (
-            f"{self.topic}: {len(self.added)} ledgers with {entries} entries come into the list, beside"
-            f" {len(self.kept)} that it has"
+            f"{self.topic}: {len(self.added)} ledgers with {entries} entries are added to the list, which has"
+            f" {len(self.kept)}"
         )
         if self.unreadable and not self.broken:
-            yield f"{self.topic}: only its envelope is wrong, and all of its content is kept"
+            yield f"{self.topic}: only its envelope is damaged, so all of its content is kept"
         elif self.broken or self.seen.version == ABSENT or not self.before.ledgerInfo:
             yield (
                 f"{self.topic}: properties, offloads and a termination that only the lost part of its record"
@@ -213,8 +213,8 @@ class _List:
         """Yield which ledgers leave the list, and which come into it although evidence contradicts that."""
         for ledger in self.dropped:
             yield (
-                f"{self.topic}: ledger {ledger.ledgerId} with {ledger.entries} entries leaves the list: only"
-                " the damaged record names it"
+                f"{self.topic}: ledger {ledger.ledgerId} with {ledger.entries} entries is removed from the"
+                " list, because only the damaged record names it"
             )
         ids = {*self.kept, *self.added}
         ledgers = [each for each in ledgers_of(self.info, str(self.topic)) if each.ledger_id in ids]
@@ -224,7 +224,7 @@ class _List:
             against = [piece.says for piece in case.contradicts]
             if against:
                 yield (
-                    f"{self.topic}: ledger {ledger_id} comes into the list, but {'; '.join(against)}. If it"
+                    f"{self.topic}: ledger {ledger_id} is added to the list, but {'; '.join(against)}. If it"
                     " is another topic's, its entries are read twice, and trimming deletes them"
                 )
 
@@ -238,8 +238,8 @@ class _List:
                 info = decode_cursor(self.store.read(f"{self.topic.path}/{child}").value)
                 if info.markDeleteLedgerId > last:
                     yield (
-                        f"{self.topic}: the subscription {child} stands at {info.markDeleteLedgerId}:"
-                        f"{info.markDeleteEntryId}, behind what comes back (repair cursor puts it elsewhere)"
+                        f"{self.topic}: the subscription {child} is at {info.markDeleteLedgerId}:"
+                        f"{info.markDeleteEntryId}, after the restored ledgers (repair cursor can move it)"
                     )
 
     def _counts(self, ledger: LedgerInfo) -> bool:
