@@ -162,7 +162,7 @@ class Recorder:
 
 def _name_of(code: CodeType) -> str | None:
     """Return "path::function" of a function in one of the packages, else None."""
-    path = os.path.relpath(code.co_filename, Path(__file__).parent.parent)
+    path = code.co_filename.removeprefix(f"{Path(__file__).parent.parent}/")
     return f"{path}::{code.co_qualname}" if path.startswith(PACKAGES) else None
 
 

@@ -108,6 +108,10 @@ def test_the_ledger_store_can_be_set_by_option_environment_and_profile(
     monkeypatch.setenv("PULSAR_META_STORE", store)
     monkeypatch.setenv("PULSAR_META_LEDGER_STORE", hidden)
     assert b"\nledgers\n" not in run("ls", "/").stdout
+    # The option replaces the ledger store of the environment, with and without --store.
+    assert b"\nledgers\n" in run("ls", "/", "--ledger-store", store).stdout
+    assert run("ls", "/", "--store", hidden, "--ledger-store", store).stdout == b"ledgers\n"
+    assert b"\nledgers\n" not in run("ls", "/", "--store", store, "--ledger-store", hidden).stdout
     # The option --store names another store than the environment, so its ledger store is not used.
     assert b"\nledgers\n" in run("ls", "/", "--store", store).stdout
     monkeypatch.delenv("PULSAR_META_STORE")

@@ -1,16 +1,19 @@
-"""The size of an export's files is limited in entries and in bytes."""
+"""The entries that an export reads, and the size of its files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.jobs.entries.entry_choice import Choice
-from pulsar_meta.jobs.export.manifest import open_manifest
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.entries.entry_choice import Choice, choice_of
+from pulsar_meta.jobs.export.manifest import Done, open_manifest
 from pulsar_meta.jobs.export.plan import BYTES_A_FILE, ENTRIES_A_FILE, Piece, Wanted, plan_topic
-from pulsar_meta.jobs.topics.topic import Ledger
+from pulsar_meta.jobs.topics.topic import Ledger, read_topic
 from pulsar_meta.stores.memory import MemoryStore
-from tests.topic_builder import MemoryEntries
+from tests.topic_builder import MemoryEntries, TopicBuilder
 
 TOPIC = "persistent://public/default/large"
 
@@ -38,3 +41,92 @@ def test_a_ledger_is_split_by_entries_and_by_bytes(tmp_path: Path) -> None:
         ] == files
         # Each complete file costs about the same.
         assert abs(pieces[0].cost - ENTRIES_A_FILE) <= ENTRIES_A_FILE // 100
+
+
+def ranges_of(
+    folder: Path, wanted: Wanted, *, open_at: tuple[int, int] | None = None, done: tuple[Done, ...] = ()
+) -> list[tuple[int, int, int]]:
+    """Plan a topic whose ledgers 1, 2 and 3 have four entries each, one per second from 1000 ms on.
+
+    The entry `open_at` belongs to a transaction that is open. Returns (ledger id, first, last entry).
+    """
+    store, source = MemoryStore(), MemoryEntries()
+    topic = TopicBuilder(TOPIC, store, source)
+    for ledger_id in (1, 2, 3):
+        topic.ledger(ledger_id)
+        for entry_id in range(4):
+            time = 1000 * (4 * ledger_id + entry_id - 3)
+            topic.publish(time, txn=(ledger_id, entry_id) == open_at)
+        topic.close_ledger(time)
+    topic.save()
+    choice = choice_of(read_topic(store, TopicName.parse(TOPIC)))
+    with open_manifest(folder / "export", {}) as manifest:
+        for piece in done:
+            manifest.add(piece)
+        pieces = list(plan_topic(choice, wanted, "parquet", store, source, manifest, fail))
+    return [triple for piece in pieces for triple in piece.ranges]
+
+
+@pytest.mark.parametrize(
+    ("open_at", "ranges"),
+    [
+        (None, [(1, 0, 3), (2, 0, 3), (3, 0, 3)]),
+        ((1, 0), []),
+        ((1, 1), [(1, 0, 0)]),
+        ((2, 0), [(1, 0, 3)]),
+        ((2, 1), [(1, 0, 3), (2, 0, 0)]),
+        ((3, 3), [(1, 0, 3), (2, 0, 3), (3, 0, 2)]),
+    ],
+)
+def test_readable_messages_end_before_the_first_open_transaction(
+    tmp_path: Path, open_at: tuple[int, int] | None, ranges: list[tuple[int, int, int]]
+) -> None:
+    assert ranges_of(tmp_path, Wanted(readable=True), open_at=open_at) == ranges
+
+
+@pytest.mark.parametrize(
+    ("until", "ranges"),
+    [
+        (1000, []),
+        (4000, [(1, 0, 2)]),
+        (4001, [(1, 0, 3)]),
+        (5000, [(1, 0, 3)]),
+        (6000, [(1, 0, 3), (2, 0, 0)]),
+        (9000, [(1, 0, 3), (2, 0, 3)]),
+        (12_001, [(1, 0, 3), (2, 0, 3), (3, 0, 3)]),
+    ],
+)
+def test_a_time_at_which_to_end_is_excluded(
+    tmp_path: Path, until: int, ranges: list[tuple[int, int, int]]
+) -> None:
+    assert ranges_of(tmp_path, Wanted(until=until)) == ranges
+
+
+@pytest.mark.parametrize(("since", "first"), [(1000, (1, 0, 3)), (4000, (1, 3, 3)), (5000, (2, 0, 3))])
+def test_a_time_at_which_to_begin_is_included(
+    tmp_path: Path, since: int, first: tuple[int, int, int]
+) -> None:
+    assert ranges_of(tmp_path, Wanted(since=since))[0] == first
+
+
+def test_the_later_of_an_index_and_a_time_is_where_an_export_begins(tmp_path: Path) -> None:
+    assert ranges_of(tmp_path, Wanted(from_index=6, since=2000))[0] == (2, 2, 3)
+    assert ranges_of(tmp_path, Wanted(from_index=1, since=7000))[0] == (2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "ranges"),
+    [
+        (b"four", [(1, 0, 0), (1, 3, 3), (2, 0, 3), (3, 0, 3)]),
+        (b"five!", [(1, 0, 0), (1, 1, 2), (1, 3, 3), (2, 0, 3), (3, 0, 3)]),
+        (None, [(1, 0, 0), (1, 1, 2), (1, 3, 3), (2, 0, 3), (3, 0, 3)]),
+    ],
+)
+def test_a_file_that_is_missing_or_has_another_size_is_exported_again(
+    tmp_path: Path, content: bytes | None, ranges: list[tuple[int, int, int]]
+) -> None:
+    done = Done(TOPIC, ((1, 1, 2),), 2, True, file="f.parquet", size=4)
+    with open_manifest(tmp_path / "export", {}):
+        if content is not None:
+            (tmp_path / "export" / "f.parquet").write_bytes(content)
+    assert ranges_of(tmp_path, Wanted(), done=(done,)) == ranges

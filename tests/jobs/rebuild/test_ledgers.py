@@ -10,10 +10,20 @@ import pytest
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path
+from pulsar_meta.entries.bookie_client import Segment
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, choose_stripings, disks_of, examine, master_key
+from pulsar_meta.jobs.rebuild.ledgers import (
+    FoundLedger,
+    choose_stripings,
+    disks_of,
+    examine,
+    ledger_on_disks,
+    master_key,
+)
+from pulsar_meta.jobs.rebuild.striping import Quorum, Striping
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.registry import open_store
+from tests.topic_builder import MemoryEntries
 
 # (Equal ledgers, ledgers that both the store and the disks have), custom metadata aside.
 EXACT = {
@@ -112,3 +122,28 @@ def test_the_master_key_is_derived_from_the_password(capture: Callable[[str], Pa
         state = source.ledger_state(source.ledgers()[0])
     assert state is not None
     assert state.master_key == master_key(b"") != master_key(b"x")
+
+
+def test_a_ledger_without_a_readable_last_entry_has_no_length() -> None:
+    """The length is the number of bytes up to the last entry, so an earlier entry does not have it."""
+    source, faults = MemoryEntries(), list[PulsarMetaError]()
+    for entry_id in range(12):
+        source.put(7, entry_id, bytes(100))
+    ledger = ledger_on_disks(source, 7, faults.append)
+    assert ledger is not None
+    assert (ledger.length, ledger.last_entry, ledger.entries, ledger.refused) == (100, 11, 12, None)
+    source.held[7][11] = b"\x00"
+    ledger = ledger_on_disks(source, 7, faults.append)
+    assert ledger is not None
+    assert (ledger.length, ledger.refused) == (None, "its last entry can't be read")
+    assert len(faults) == 1
+
+
+@pytest.mark.parametrize(("given", "written"), [(None, 2), (1, 1), (2, 2), (3, 2)])
+def test_the_ack_quorum_is_at_most_the_write_quorum(given: int | None, written: int) -> None:
+    members = ("a:1", "b:1", "c:1")
+    striping = Striping(Quorum(3, 2), (Segment(0, members),))
+    found = FoundLedger(7, 12, 11, 1100, "CRC32C", striping)
+    metadata = decode_ledger_metadata(found.value(b"", given)).metadata
+    assert (metadata.ensembleSize, metadata.quorumSize, metadata.ackQuorumSize) == (3, 2, written)
+    assert (metadata.length, metadata.lastEntryId) == (1100, 11)

@@ -105,6 +105,21 @@ def test_a_cursor_hides_entries_up_to_its_mark_delete_position(opened_capture: O
         assert answer["status"] == ("before-first" if hidden else "found")
 
 
+@pytest.mark.parametrize("after", [Position(64, 3), Position(81, 7)])
+def test_the_later_one_of_a_cursor_and_a_position_hides_entries(
+    opened_capture: Opener, after: Position
+) -> None:
+    marks = "persistent://public/default/marks"
+    opened = opened_capture("pulsar-4.2.4", SeekOptions(cursor="cumulative", after=after))
+    cursor = opened.truth[marks]["internalStats"]["cursors"]["cumulative"]
+    passed = Position(*map(int, cursor["markDeletePosition"].split(":")))
+    assert Position(64, 3) < passed < Position(81, 7)
+    for message in opened.truth[marks]["messages"][::31]:
+        answer = opened.ask(marks, "index", message["ix"])
+        hidden = Position(message["l"], message["e"]) <= max(passed, after)
+        assert answer["status"] == ("before-first" if hidden else "found")
+
+
 def test_a_search_needs_few_reads(opened_capture: Opener) -> None:
     opened = opened_capture("pulsar-4.2.4")
     reads = []
