@@ -6,6 +6,7 @@ import fcntl
 import gc
 import lzma
 import os
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -19,6 +20,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pulsar_meta.codecs import backends, compression
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark.session import spark_session
 from tests.servers import etcd, java, oxia, processes, report, zookeeper
@@ -50,6 +52,29 @@ SERVER_FIXTURES = {"zookeeper_server", "etcd_server", "oxia_server"}
 _roots = count()
 # Imported modules and collected tests stay alive, so collecting garbage meanwhile would find nothing.
 gc.disable()
+
+# The libraries that `codecs.backends` prefers.
+FAST_LIBRARIES = ("lz4", "lz4.block", "zstandard", "google_crc32c")
+
+
+@pytest.fixture(params=["fast", "small"])
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test twice: with the fast libraries, and with those that replace them."""
+    name = str(request.param)
+    hidden = {} if name == "fast" else dict.fromkeys(FAST_LIBRARIES)
+    choices = (backends.lz4, backends.zstd, backends.crc32c)
+    kept = vars(compression._contexts).copy()
+    try:
+        with patch.dict(sys.modules, hidden):
+            for choice in choices:
+                choice.cache_clear()
+            vars(compression._contexts).clear()
+            yield name
+    finally:
+        for choice in choices:
+            choice.cache_clear()
+        vars(compression._contexts).clear()
+        vars(compression._contexts).update(kept)
 
 
 def extract(archive: Path, into: Path) -> None:

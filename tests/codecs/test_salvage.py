@@ -12,6 +12,7 @@ from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.codecs.salvage import salvage
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
+pytestmark = pytest.mark.usefixtures("backend")
 CODECS = ("lz4", "zlib", "zstd", "snappy")
 NUMBERS = b"".join(number.to_bytes(4, "big") for number in range(100_000))
 

@@ -12,6 +12,7 @@ import zstandard
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.stores.zstd import ZstdFrames
 
+pytestmark = pytest.mark.usefixtures("backend")
 # Repeated bytes, incompressible bytes, and text of many blocks.
 PIECES = (bytes(300_000), os.urandom(1000), b"some text " * 50_000, b"x", os.urandom(200_000))
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 
 # Indexed by their numbers in both CompressionType enums (MLDataFormats.proto and PulsarApi.proto).
@@ -24,6 +26,7 @@ _SLACK: Final = 64
 # The empty stored block that a sync flush ends with (RFC 1951, 3.2.4).
 _SYNC_FLUSH: Final = b"\x00\x00\xff\xff"
 _contexts: Final = threading.local()
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 # Magic, the longest frame header, one empty block, a checksum.
 _LONGEST_EMPTY_FRAME: Final = 4 + 14 + 3 + 4
 
@@ -62,18 +65,14 @@ def check_claim(codec: str, stored: int, size: int, max_size: int) -> None:
 
 
 def _compress_lz4(raw: bytes) -> bytes:
-    import lz4.block
-
-    return bytes(lz4.block.compress(raw, store_size=False))
+    return backends.lz4().compress(raw)
 
 
 def _compress_zstd(raw: bytes) -> bytes:
-    import zstandard
-
     # Kept, because a context costs more than compressing a small value. Contexts are not thread-safe.
-    if not hasattr(_contexts, "compressor"):
-        _contexts.compressor = zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
-    return bytes(_contexts.compressor.compress(raw))
+    if not hasattr(_contexts, "compress"):
+        _contexts.compress = backends.zstd().compressor(3, True)
+    return bytes(_contexts.compress(raw))
 
 
 def _compress_snappy(raw: bytes) -> bytes:
@@ -83,12 +82,11 @@ def _compress_snappy(raw: bytes) -> bytes:
 
 
 def _decompress_lz4(data: bytes, size: int) -> bytes:
-    import lz4.block
-
+    library = backends.lz4()
     try:
         # The library raises an error for a block that is larger than `size`, but not for a smaller one.
-        return bytes(lz4.block.decompress(data, uncompressed_size=size))
-    except lz4.block.LZ4BlockError as error:
+        return library.decompress(data, size)
+    except library.error as error:
         raise DecodeError(f"lz4: corrupt block, or more than the {size} bytes that are claimed") from error
 
 
@@ -111,32 +109,54 @@ def _decompress_zlib(data: bytes, size: int) -> bytes:
 
 
 def _decompress_zstd(data: bytes, size: int) -> bytes:
-    import zstandard
-
+    content_size = zstd_header(data).content_size
+    if content_size not in (None, size):
+        raise DecodeError(f"zstd: the frame holds {content_size} bytes, {size} are claimed", offset=0)
+    library = backends.zstd()
     try:
-        content_size = zstandard.frame_content_size(data)
-        if content_size not in (-1, size):
-            raise DecodeError(f"zstd: the frame holds {content_size} bytes, {size} are claimed", offset=0)
         if content_size == 0:
             return _empty_zstd_frame(data)
         # One byte more than claimed, to detect a larger frame that does not store its size.
-        if not hasattr(_contexts, "decompressor"):
-            _contexts.decompressor = zstandard.ZstdDecompressor()
-        raw = _contexts.decompressor.decompress(data, max_output_size=size + 1, allow_extra_data=False)
-        return bytes(raw)
-    except zstandard.ZstdError as error:
+        return library.decompress(data, size + 1)
+    except library.error as error:
         raise DecodeError(f"zstd: corrupt or truncated frame ({error})") from error
 
 
 def _empty_zstd_frame(data: bytes) -> bytes:
-    # The one-shot call ignores all bytes after a frame header with size 0.
-    import zstandard
-
-    stream = zstandard.ZstdDecompressor().decompressobj()
+    # zstandard's one-shot call ignores all bytes after a frame header with size 0.
+    stream = backends.zstd().stream()
     raw = stream.decompress(data[:_LONGEST_EMPTY_FRAME])
     if not stream.eof or stream.unused_data or len(data) > _LONGEST_EMPTY_FRAME:
         raise DecodeError("zstd: an empty frame is truncated or followed by other bytes")
     return raw
+
+
+@dataclass(frozen=True, slots=True)
+class ZstdHeader:
+    """A Zstandard frame's header of `size` bytes. `content_size` is None if the header doesn't record it."""
+
+    size: int
+    content_size: int | None
+    has_checksum: bool
+
+
+def zstd_header(data: bytes) -> ZstdHeader:
+    """Read the header at the start of a Zstandard frame (RFC 8878, 3.1.1.1).
+
+    Raises DecodeError if there is none, or if it is truncated.
+    """
+    if data[:4] != ZSTD_MAGIC or len(data) < 5:
+        raise DecodeError("zstd: no frame header", offset=0)
+    descriptor = data[4]
+    single_segment, kind = descriptor >> 5 & 1, descriptor >> 6
+    # A single segment has no window descriptor, and always records its size.
+    at = 6 - single_segment + (0, 1, 2, 4)[descriptor & 3]
+    width = (single_segment, 2, 4, 8)[kind]
+    if len(data) < at + width:
+        raise DecodeError("zstd: the frame header is truncated", offset=len(data))
+    # Sizes of two bytes begin at 256.
+    number = int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+    return ZstdHeader(at + width, number if width else None, bool(descriptor & 4))
 
 
 def _decompress_snappy(data: bytes, size: int) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO, Final, Literal
 
+from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.reader import Buffer
 
 # The result of checking a checksum. Digests are "unchecked" without the ledger's password.
@@ -23,27 +24,23 @@ _PIECE: Final = 1 << 20
 
 def crc32c(*parts: Buffer, before: int = 0) -> int:
     """Return the CRC-32C of the concatenated `parts`, continuing from `before`, the CRC of earlier bytes."""
-    import google_crc32c
-
-    value = before
+    extend, value = backends.crc32c().extend, before
     for part in parts:
         view = memoryview(part)
         for start in range(0, len(view), _PIECE):
-            value = google_crc32c.extend(value, bytes(view[start : start + _PIECE]))
-    return int(value)
+            value = extend(value, bytes(view[start : start + _PIECE]))
+    return value
 
 
 def crc32c_of_file(file: BinaryIO, size: int) -> int | None:
     """Return the CRC-32C of the first `size` bytes of a file, or None if it is shorter. Raises OSError."""
-    import google_crc32c
-
-    value, at = 0, 0
+    extend, value, at = backends.crc32c().extend, 0, 0
     file.seek(0)
     while at < size:
         piece = file.read(min(_PIECE, size - at))
         if not piece:
             return None
-        value = google_crc32c.extend(value, piece)
+        value = extend(value, piece)
         at += len(piece)
     return value
 

@@ -1,127 +1,125 @@
 """Decompress the part of a damaged value that precedes the damage.
 
-The libraries decompress raw LZ4 and Snappy blocks completely or not at all. But a prefix of a block that ends
-after an element is a valid block, so `salvage` searches for the longest prefix that the library accepts.
+LZ4 and Snappy are decoded in Python, because their libraries decompress a block completely or not at all.
 
-Sources: lz4_Block_format.md; Snappy's format_description.txt.
+Sources: LZ4 block format (lz4/lz4, doc/lz4_Block_format.md), Snappy format (google/snappy,
+format_description.txt).
 """
 
 from __future__ import annotations
 
-import re
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Final
 
-_STEP: Final = 64
-# Limits of the search: prefixes tried, bytes decompressed, and elements.
-_TRIES: Final = 4096
-_WORK: Final = 2**30
-_ELEMENTS: Final = 2**20
+from pulsar_meta.codecs import backends
+
+_MORE: Final = 15
+_SHORTEST_MATCH: Final = 4
+_LONGEST_VARINT: Final = 5
 
 
 def salvage(codec: str, data: bytes | memoryview, limit: int) -> bytes:
     """Return the bytes that precede the damage in a compressed stream or block, at most `limit`."""
     if codec == "none":
         return bytes(data[:limit])
-    return b"".join(_SALVAGERS[codec](bytes(data), limit))[:limit]
+    return _SALVAGERS[codec](bytes(data), limit)[:limit]
 
 
-def _zlib(data: bytes, limit: int) -> Iterator[bytes]:
-    stream = zlib.decompressobj()
-    for at in range(0, len(data), _STEP):
+def _zlib(data: bytes, limit: int) -> bytes:
+    stream, out = zlib.decompressobj(), bytearray()
+    # Byte by byte, because an error discards what the same call has decompressed.
+    for at in range(len(data)):
         try:
-            piece = stream.decompress(data[at : at + _STEP], limit)
+            out += stream.decompress(data[at : at + 1], limit)
         except zlib.error:
-            return
-        yield piece
-        limit -= len(piece)
-        if limit <= 0:
-            return
+            break
+        if len(out) >= limit:
+            break
+    return bytes(out)
 
 
-def _zstd(data: bytes, limit: int) -> Iterator[bytes]:
-    import zstandard
-
-    with zstandard.ZstdDecompressor().stream_reader(data) as stream:
-        while limit > 0:
-            try:
-                piece = stream.read(min(limit, _STEP))
-            except zstandard.ZstdError:
-                return
-            if not piece:
-                return
-            yield piece
-            limit -= len(piece)
-
-
-def _lz4(data: bytes, limit: int) -> Iterator[bytes]:
-    whole, reached = _lz4_block(data, limit)
-    # A prefix beyond the position that the library reports can't be a valid block.
-    ends = range(min(reached, len(data)), 0, -1)[: min(_TRIES, _WORK // max(limit, 1) + 1)]
-    prefixes = (_lz4_block(data[:end], limit)[0] for end in ends if whole is None)
-    yield whole or next((raw for raw in prefixes if raw is not None), b"")
-
-
-def _lz4_block(data: bytes, limit: int) -> tuple[bytes | None, int]:
-    """Return a block's bytes, or None if it is not valid, and how far the library read."""
-    import lz4.block
-
-    try:
-        return bytes(lz4.block.decompress(data, uncompressed_size=limit)), len(data)
-    except lz4.block.LZ4BlockError as error:
-        position = re.search(r"Error code: (\d+)", str(error))
-        return None, int(position[1]) + 1 if position else len(data)
-
-
-def _snappy(data: bytes, limit: int) -> Iterator[bytes]:
-    import snappy
-
-    start = next((at + 1 for at, byte in enumerate(data[:5]) if byte < 0x80), len(data))
-    ends = list(islice(_snappy_elements(data, start, limit), _ELEMENTS))
-
-    def prefix(count: int) -> bytes | None:
-        end, size = ends[count - 1]
+def _zstd(data: bytes, limit: int) -> bytes:
+    library = backends.zstd()
+    stream, out, at = library.stream(), bytearray(), 0
+    while at < len(data) and len(out) < limit and not stream.eof:
         try:
-            return bytes(snappy.uncompress(_varint(size) + data[start:end]))
-        except snappy.UncompressError:
-            return None
-
-    good = bisect_left(range(1, len(ends) + 1), True, key=lambda count: prefix(count) is None)
-    yield (prefix(good) if good else None) or b""
-
-
-def _snappy_elements(data: bytes, at: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield the end of each element in a block, and the decompressed size up to that point."""
-    size = 0
-    while at < len(data):
-        tag = data[at]
-        kind, length = tag & 3, (tag >> 2) + 1
-        if kind == 0:
-            more = max(length - 60, 0)
-            if more:
-                length = int.from_bytes(data[at + 1 : at + 1 + more], "little") + 1
-            at += 1 + more + length
-        else:
-            length = (tag >> 2 & 7) + 4 if kind == 1 else length
-            at += (2, 3, 5)[kind - 1]
-        size += length
-        if at > len(data) or size > limit:
-            return
-        yield at, size
+            out += stream.decompress(data[at : at + 1])
+        except library.error:
+            break
+        at += 1
+    return bytes(out)
 
 
-def _varint(number: int) -> bytes:
+def _lz4(data: bytes, limit: int) -> bytes:
     out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*out, number))
+    for literals, offset, size in _lz4_sequences(data):
+        out += literals
+        if not _copy(out, offset, size, limit):
+            break
+    return bytes(out)
 
 
-_SALVAGERS: Final[dict[str, Callable[[bytes, int], Iterator[bytes]]]] = {
+def _lz4_sequences(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the sequences of a block: literals, and offset and size of the match after them (0 for none)."""
+    at = 0
+    while at < len(data):
+        token = data[at]
+        count, at = _lz4_size(data, at + 1, token >> 4)
+        literals, at = data[at : at + count], at + count
+        if at + 2 > len(data):
+            yield literals, 0, 0
+            return
+        offset = int.from_bytes(data[at : at + 2], "little")
+        size, at = _lz4_size(data, at + 2, token & _MORE)
+        # A size that is cut off is too small, but the fields before it are right.
+        yield literals, offset, size + _SHORTEST_MATCH if at <= len(data) else 0
+
+
+def _lz4_size(data: bytes, at: int, size: int) -> tuple[int, int]:
+    """Read the rest of a size; the position is beyond the data if it is cut off."""
+    if size < _MORE:
+        return size, at
+    while at < len(data):
+        size, at = size + data[at], at + 1
+        if data[at - 1] != 0xFF:
+            return size, at
+    return size, len(data) + 1
+
+
+def _snappy(data: bytes, limit: int) -> bytes:
+    out = bytearray()
+    at = next((end for end, byte in enumerate(data[:_LONGEST_VARINT], 1) if byte < 0x80), len(data))
+    while at < len(data) and len(out) < limit:
+        tag = data[at]
+        extra = (max(0, (tag >> 2) - 59), 1, 2, 4)[tag & 3]
+        number, at = int.from_bytes(data[at + 1 : at + 1 + extra], "little"), at + 1 + extra
+        if at > len(data):
+            break
+        if tag & 3 == 0:
+            size = (number if extra else tag >> 2) + 1
+            out += data[at : at + size]
+            at += size
+        elif tag & 3 == 1:
+            if not _copy(out, tag >> 5 << 8 | number, (tag >> 2 & 7) + 4, limit):
+                break
+        elif not _copy(out, number, (tag >> 2) + 1, limit):
+            break
+    return bytes(out)
+
+
+def _copy(out: bytearray, offset: int, size: int, limit: int) -> bool:
+    """Append `size` bytes that begin `offset` bytes before the end; return False if that is impossible."""
+    if not size or not 0 < offset <= len(out) or len(out) >= limit:
+        return False
+    size = min(size, limit - len(out))
+    start = len(out) - offset
+    piece = bytes(out[start : start + size])
+    out += (piece * (size // len(piece) + 1))[:size]
+    return True
+
+
+_SALVAGERS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
     "zlib": _zlib,
     "zstd": _zstd,
     "lz4": _lz4,

@@ -17,11 +17,11 @@ from typing import Final
 
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import redact
+from pulsar_meta.codecs.compression import ZSTD_MAGIC
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.routed import MARK, RoutedStore
-from pulsar_meta.stores.zstd import MAGIC
 
 # The class of each scheme's store, as `module:Class`.
 STORES: Final[dict[str, str]] = {
@@ -161,7 +161,7 @@ def _kind_of(path: Path) -> str:
 def _is_snapshot(path: Path) -> bool:
     try:
         with open_regular(path) as file:
-            beginning = file.read(len(MAGIC))
+            beginning = file.read(len(ZSTD_MAGIC))
     except DecodeError:
         return False
-    return beginning == MAGIC or beginning.startswith(b"{")
+    return beginning == ZSTD_MAGIC or beginning.startswith(b"{")

@@ -24,13 +24,15 @@ from typing import BinaryIO, Final, NoReturn, cast
 
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import split_scheme
+from pulsar_meta.codecs import backends
+from pulsar_meta.codecs.compression import ZSTD_MAGIC, zstd_header
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.hashes import crc32c, crc32c_of_file
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
 from pulsar_meta.stores.base import Store, Versioned, split_prefix
 from pulsar_meta.stores.line_index import OrderedLines, PathIndex
-from pulsar_meta.stores.zstd import MAGIC, ZstdFrames, ZstdStream
+from pulsar_meta.stores.zstd import ZstdFrames, ZstdStream
 
 # A footer is a few hundred bytes long.
 LONGEST_FOOTER: Final = 1 << 12
@@ -44,7 +46,7 @@ def ordered_lines(file: BinaryIO, max_line: int) -> OrderedLines | None:
     Returns None, and leaves `file` open, if the footer doesn't record that the lines are sorted, or if the
     bytes of the file don't match the footer's checksum. Raises OSError.
     """
-    packed = os.pread(file.fileno(), len(MAGIC), 0) == MAGIC
+    packed = os.pread(file.fileno(), len(ZSTD_MAGIC), 0) == ZSTD_MAGIC
     footer = _footer_of(file, packed=packed)
     order, before = footer.get("order"), footer.get("bytes_before")
     if type(order) is not str or order not in KEYS or type(before) is not int:
@@ -77,7 +79,7 @@ def _footer_of(file: BinaryIO, *, packed: bool) -> Document:
 
 def _before(end: bytes, at: int, *, packed: bool) -> int:
     """Return where a footer could begin before an offset: a zstd frame, or the last line."""
-    return end.rfind(MAGIC, 0, at) if packed else end.rfind(b"\n", 0, at - 1) + 1
+    return end.rfind(ZSTD_MAGIC, 0, at) if packed else end.rfind(b"\n", 0, at - 1) + 1
 
 
 def _read_footer(data: bytes, *, packed: bool) -> Document:
@@ -90,13 +92,12 @@ def _read_footer(data: bytes, *, packed: bool) -> Document:
 
 
 def _unpacked(frame: bytes) -> bytes:
-    import zstandard
-
+    library = backends.zstd()
     try:
-        return zstandard.ZstdDecompressor().decompress(
-            frame, max_output_size=LONGEST_FOOTER, allow_extra_data=False
-        )
-    except zstandard.ZstdError as error:
+        if (zstd_header(frame).content_size or 0) > LONGEST_FOOTER:
+            return b""
+        return library.decompress(frame, LONGEST_FOOTER)
+    except library.error as error:
         raise DecodeError(f"not zstd: {error}") from error
 
 
@@ -247,11 +248,15 @@ class SnapshotStore(Store):
     def _open(self) -> BinaryIO:
         try:
             file = open_regular(self._path)
-            magic = file.read(len(MAGIC))
+            magic = file.read(len(ZSTD_MAGIC))
             file.seek(0)
         except OSError as error:
             raise UnreachableError(f"cannot read the file: {error.strerror}", source=self.url) from error
-        return io.BufferedReader(ZstdStream(file, partial=self._partial), 1 << 18) if magic == MAGIC else file
+        return (
+            io.BufferedReader(ZstdStream(file, partial=self._partial), 1 << 18)
+            if magic == ZSTD_MAGIC
+            else file
+        )
 
     @contextmanager
     def _searching(self) -> Iterator[None]:

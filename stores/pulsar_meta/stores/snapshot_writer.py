@@ -7,11 +7,12 @@ read independently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
 from pulsar_meta.access.files import private, replace_durably, sync_file
+from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.codecs.json_text import Document
@@ -46,7 +47,8 @@ class SnapshotWriter:
             self._file: IO[bytes] = open(self._unfinished, "wb", opener=private)  # noqa: SIM115
         except OSError as error:
             raise UsageError(f"cannot write: {error.strerror}", source=str(target)) from error
-        self._compress = _compressor() if target.name.endswith(".zst") else None
+        packed = target.name.endswith(".zst")
+        self._compress = backends.zstd().compressor(ZSTD_LEVEL, False) if packed else None
         self._frame = bytearray()
         self._order = OrderTracker()
         # The size and checksum of the data that is already in the file.
@@ -112,9 +114,3 @@ def kept_values(target: Path) -> Iterator[Versioned]:
     if part.exists() and part.stat().st_size:
         with SnapshotStore(f"snapshot:{part}?partial") as store:
             yield from store.scan()
-
-
-def _compressor() -> Callable[[bytes], bytes]:
-    import zstandard
-
-    return zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress

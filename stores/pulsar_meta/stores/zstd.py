@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from pulsar_meta.codecs import backends
+from pulsar_meta.codecs.compression import zstd_header
 from pulsar_meta.codecs.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -31,27 +33,19 @@ class ZstdFrames(io.RawIOBase):
 
         Raises DecodeError if a frame doesn't record its uncompressed size, or has more than `largest` bytes.
         """
-        import zstandard
-
         self._file, self._at = file, 0
-        self._unpack, self._error = zstandard.ZstdDecompressor().decompress, zstandard.ZstdError
-        # For each frame, its range in the file and its offset in the uncompressed data.
-        self._places, self._starts, self.size = list[tuple[int, int]](), list[int](), 0
+        # For each frame, its range in the file, and its size and its offset in the uncompressed data.
+        self._places, self._starts, self.size = list[tuple[int, int, int]](), list[int](), 0
         self._ready = OrderedDict[int, bytes]()
         at = 0
         while at < end:
-            head = self._pread(at, _LONGEST_HEADER)
-            try:
-                frame = zstandard.get_frame_parameters(head)
-                header = zstandard.frame_header_size(head)
-            except self._error as error:
-                raise DecodeError(f"not zstd: {error}", offset=at) from error
-            if not 0 <= frame.content_size <= largest:
+            header = zstd_header(self._pread(at, _LONGEST_HEADER))
+            if header.content_size is None or header.content_size > largest:
                 raise DecodeError("a frame is too large, or does not record its size", offset=at)
-            after = self._end_of(at + header) + 4 * frame.has_checksum
-            self._places.append((at, after))
+            after = self._end_of(at + header.size) + 4 * header.has_checksum
+            self._places.append((at, after, header.content_size))
             self._starts.append(self.size)
-            self.size += frame.content_size
+            self.size += header.content_size
             at = after
 
     def readable(self) -> bool:
@@ -88,10 +82,10 @@ class ZstdFrames(io.RawIOBase):
     def _frame(self, number: int) -> bytes:
         data = self._ready.get(number)
         if data is None:
-            at, after = self._places[number]
+            (at, after, size), library = self._places[number], backends.zstd()
             try:
-                data = self._ready[number] = self._unpack(self._pread(at, after - at))
-            except self._error as error:
+                data = self._ready[number] = library.decompress(self._pread(at, after - at), size)
+            except library.error as error:
                 raise DecodeError(f"not zstd: {error}", offset=at) from error
             if len(self._ready) > AT_HAND:
                 self._ready.popitem(last=False)
@@ -114,7 +108,6 @@ class ZstdFrames(io.RawIOBase):
         return os.pread(self._file.fileno(), size, at)
 
 
-MAGIC = b"\x28\xb5\x2f\xfd"
 # A block of four bytes can expand to 128 KiB, so small pieces limit how much is uncompressed at once.
 PIECE = 1 << 10
 
@@ -124,12 +117,9 @@ class ZstdStream(io.RawIOBase):
 
     def __init__(self, file: BinaryIO, *, partial: bool = False) -> None:
         """Read from the current position of `file`. With `partial`, a truncated frame is not an error."""
-        import zstandard
-
         self._file, self._partial = file, partial
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._frame = self._decompressor.decompressobj()
-        self._error = zstandard.ZstdError
+        self._library = backends.zstd()
+        self._frame = self._library.stream()
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -160,10 +150,10 @@ class ZstdStream(io.RawIOBase):
         out = b""
         while piece:
             if self._frame.eof:
-                self._frame = self._decompressor.decompressobj()
+                self._frame = self._library.stream()
             try:
                 out += self._frame.decompress(piece)
-            except self._error as error:
+            except self._library.error as error:
                 raise DecodeError(f"not zstd: {error}", offset=self._file.tell() - len(piece)) from error
             piece = self._frame.unused_data if self._frame.eof else b""
         return out

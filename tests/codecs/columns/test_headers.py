@@ -71,6 +71,7 @@ def test_a_wrong_checksum_with_a_correct_digest_is_detected() -> None:
             assert intact([entry], "CRC32C") == [False]
 
 
+@pytest.mark.usefixtures("backend")
 def test_combined_checksums_equal_those_of_the_joined_data() -> None:
     chance = random.Random(4)
     texts = [(chance.randbytes(40), chance.randbytes(size)) for size in (0, 1, 255, 256, 70_000, 2**24 + 3)]

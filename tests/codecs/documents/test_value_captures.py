@@ -46,6 +46,7 @@ def decoded(snapshot: Path) -> Iterator[tuple[bytes, Decoded]]:
         yield data, decode_document(data, source=snapshot.name, path=path, version=version)
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("name", CAPTURES + SCALABLE)
 def test_every_value_survives_a_round_trip(capture: Capture, name: str) -> None:
     kinds: Counter[str] = Counter()

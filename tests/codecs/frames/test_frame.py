@@ -106,6 +106,7 @@ def test_the_index_range_follows_from_the_batch_size(
     assert frame.index_range == expected
 
 
+@pytest.mark.usefixtures("backend")
 def test_crc32c_can_be_continued() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(b"1234", memoryview(b"56789")) == 0xE3069283

@@ -12,6 +12,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, stored_form, wrap_envelope
@@ -32,6 +33,7 @@ def header(codec: int, raw_size: int) -> bytes:
     return message.SerializePartialToString()
 
 
+@pytest.mark.usefixtures("backend")
 @codecs
 @settings(max_examples=40, deadline=None)
 @given(raw=st.binary(max_size=3000) | st.binary(min_size=1, max_size=3).map(lambda part: part * 500))
@@ -43,6 +45,7 @@ def test_envelopes_survive_a_round_trip(codec: str, raw: bytes) -> None:
     assert (opened.stored_size, opened.raw_size) == (len(sealed), len(raw))
 
 
+@pytest.mark.usefixtures("backend")
 @codecs
 def test_a_truncated_envelope_is_an_error(codec: str) -> None:
     sealed = wrap_envelope(RAW, codec)
@@ -53,6 +56,7 @@ def test_a_truncated_envelope_is_an_error(codec: str) -> None:
         assert caught.value.offset <= size
 
 
+@pytest.mark.usefixtures("backend")
 @codecs
 def test_extra_bytes_after_the_compressed_message_are_an_error(codec: str) -> None:
     with pytest.raises(DecodeError):
@@ -72,6 +76,7 @@ def test_a_hostile_header_size_is_an_error(size: int) -> None:
         open_envelope(envelope(header(3, 10), compress("zstd", b"0123456789"), size=size))
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("raw_size", [-1, -(2**31), 0, 5, 11, 200, 2**31 - 1])
 def test_a_hostile_raw_size_is_an_error(codec: int, raw_size: int) -> None:
@@ -92,6 +97,7 @@ def test_a_header_without_its_fields_is_an_error(bytes_of_header: bytes) -> None
         read_header(envelope(bytes_of_header, b"abc"))
 
 
+@pytest.mark.usefixtures("backend")
 def test_a_claim_of_two_gigabytes_takes_no_memory() -> None:
     bomb = envelope(header(3, 2**31 - 1), compress("zstd", bytes(100)))
     tracemalloc.start()
@@ -103,6 +109,7 @@ def test_a_claim_of_two_gigabytes_takes_no_memory() -> None:
     tracemalloc.stop()
 
 
+@pytest.mark.usefixtures("backend")
 @codecs
 def test_the_caller_sets_the_size_limit(codec: str) -> None:
     assert decompress(codec, compress(codec, RAW), len(RAW), max_size=len(RAW)) == RAW
@@ -111,6 +118,7 @@ def test_the_caller_sets_the_size_limit(codec: str) -> None:
     assert DEFAULT_MAX_SIZE == 256 * 1024 * 1024
 
 
+@pytest.mark.usefixtures("backend")
 def test_streams_of_java_and_other_writers_are_read() -> None:
     flushed = zlib.compressobj()
     stream = flushed.compress(RAW) + flushed.flush(zlib.Z_SYNC_FLUSH)
@@ -131,6 +139,14 @@ def test_streams_of_java_and_other_writers_are_read() -> None:
     assert decompress("snappy", snappy.compress(RAW), len(RAW)) == RAW
 
 
+def test_small_libraries_replace_those_that_are_not_installed(backend: str) -> None:
+    is_fast = backend == "fast"
+    assert (backends.lz4().error.__name__ == "LZ4BlockError") == is_fast
+    assert (type(backends.zstd().stream()).__module__ == "zstandard.backend_c") == is_fast
+    assert (backends.crc32c().value.__module__ == "google_crc32c._crc32c") == is_fast
+
+
+@pytest.mark.usefixtures("backend")
 def test_a_short_lz4_block_is_an_error() -> None:
     block = lz4.block.compress(RAW, store_size=False)
     with pytest.raises(DecodeError, match=f"only {len(RAW)} of the {len(RAW) + 1}"):

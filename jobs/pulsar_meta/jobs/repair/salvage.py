@@ -2,31 +2,27 @@
 
 The envelope names a codec and the size of the message. If one of the two is wrong, the message itself may
 still be intact. A truncated compressed message begins like the whole one, so its first fields can be read.
-
-Sources: LZ4 block format (lz4/lz4, doc/lz4_Block_format.md), Snappy format (google/snappy,
-format_description.txt).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
+from pulsar_meta.codecs import backends
+from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, zstd_header
 from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.envelope import MAGIC, is_enveloped, read_header
 from pulsar_meta.codecs.protobuf.parse import VARINT, parse_message, parse_partly, read_field, read_varint
+from pulsar_meta.codecs.salvage import salvage as prefix_of
 
 M = TypeVar("M", bound=Message)
 _HEADER_AT: Final = 6
-_MORE: Final = 15
-_SHORTEST_MATCH: Final = 4
 # Java ends the stream with a sync flush.
 _ZLIB_FLUSHED: Final = b"\x00\x00\xff\xff"
 
@@ -55,7 +51,9 @@ def salvage(kind: type[M], value: bytes) -> Salvaged[M]:
         if payload and _is_whole(kind, payload):
             return Salvaged(parse_message(kind, payload), complete=True, how=_how(codec, claimed, payload))
     for codec in [claimed, "none"] if claimed else CODECS:
-        found = _from_prefix(kind, _prefix(codec, body), f"the {codec} data before the damage is readable")
+        found = _from_prefix(
+            kind, prefix_of(codec, body, DEFAULT_MAX_SIZE), f"the {codec} data before the damage is readable"
+        )
         if found.how:
             return found
     return Salvaged(kind(), complete=False)
@@ -108,7 +106,7 @@ def _decompress(codec: str, body: bytes) -> bytes:
             return _whole_snappy(body)
         case "zstd":
             return _whole_zstd(body)
-    return _zlib_prefix(body) if _ends_as_zlib(body) else b""
+    return prefix_of("zlib", body, DEFAULT_MAX_SIZE) if _ends_as_zlib(body) else b""
 
 
 def _ends_as_zlib(body: bytes) -> bool:
@@ -123,23 +121,20 @@ def _ends_as_zlib(body: bytes) -> bool:
 
 
 def _whole_zstd(body: bytes) -> bytes:
-    import zstandard
-
+    library = backends.zstd()
     try:
-        if not 0 < zstandard.frame_content_size(body) <= DEFAULT_MAX_SIZE:
-            return b""
-        return bytes(zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False))
-    except zstandard.ZstdError:
+        size = zstd_header(body).content_size
+        return library.decompress(body, size) if size and size <= DEFAULT_MAX_SIZE else b""
+    except (DecodeError, library.error):
         return b""
 
 
 def _whole_lz4(body: bytes) -> bytes:
-    import lz4.block
-
+    library = backends.lz4()
     largest = min(DEFAULT_MAX_SIZE, 255 * len(body) + _HEADER_AT)
     try:
-        return bytes(lz4.block.decompress(body, uncompressed_size=largest))
-    except lz4.block.LZ4BlockError:
+        return library.decompress(body, largest)
+    except library.error:
         return b""
 
 
@@ -151,112 +146,3 @@ def _whole_snappy(body: bytes) -> bytes:
         return bytes(snappy.uncompress(body)) if size <= DEFAULT_MAX_SIZE else b""
     except (DecodeError, snappy.UncompressError):
         return b""
-
-
-def _prefix(codec: str, body: bytes) -> bytes:
-    """Decompress up to the first fault."""
-    return _PREFIXES[codec](body)
-
-
-def _zlib_prefix(body: bytes) -> bytes:
-    stream, out = zlib.decompressobj(), bytearray()
-    # Byte by byte, because an error discards what the same call has decompressed.
-    for at in range(len(body)):
-        try:
-            out += stream.decompress(body[at : at + 1], DEFAULT_MAX_SIZE)
-        except zlib.error:
-            break
-        if len(out) > DEFAULT_MAX_SIZE:
-            return b""
-    return bytes(out)
-
-
-def _zstd_prefix(body: bytes) -> bytes:
-    import zstandard
-
-    out = bytearray()
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(body) as stream:
-            while len(out) <= DEFAULT_MAX_SIZE and (part := stream.read(1 << 16)):
-                out += part
-    except zstandard.ZstdError:
-        pass
-    return bytes(out)
-
-
-def _lz4_prefix(body: bytes) -> bytes:
-    out = bytearray()
-    for literals, offset, size in _lz4_sequences(body):
-        out += literals
-        if not _copy(out, offset, size):
-            break
-    return bytes(out)
-
-
-def _lz4_sequences(body: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the sequences of a block: literals, and offset and size of the match after them (0 for none)."""
-    at = 0
-    while at < len(body):
-        token = body[at]
-        count, at = _lz4_size(body, at + 1, token >> 4)
-        literals, at = body[at : at + count], at + count
-        if at + 2 > len(body):
-            yield literals, 0, 0
-            return
-        offset = int.from_bytes(body[at : at + 2], "little")
-        size, at = _lz4_size(body, at + 2, token & _MORE)
-        # A size that is cut off is too small, but the fields before it are right.
-        yield literals, offset, size + _SHORTEST_MATCH if at <= len(body) else 0
-
-
-def _lz4_size(body: bytes, at: int, size: int) -> tuple[int, int]:
-    """Read the rest of a size; the position is beyond the body if it is cut off."""
-    if size < _MORE:
-        return size, at
-    while at < len(body):
-        size, at = size + body[at], at + 1
-        if body[at - 1] != 0xFF:
-            return size, at
-    return size, len(body) + 1
-
-
-def _snappy_prefix(body: bytes) -> bytes:
-    out = bytearray()
-    try:
-        _, at = read_varint(body, 0)
-    except DecodeError:
-        return b""
-    while at < len(body) and len(out) <= DEFAULT_MAX_SIZE:
-        tag = body[at]
-        extra = (max(0, (tag >> 2) - 59), 1, 2, 4)[tag & 3]
-        number, at = int.from_bytes(body[at + 1 : at + 1 + extra], "little"), at + 1 + extra
-        if at > len(body):
-            break
-        if tag & 3 == 0:
-            size = (number if extra else tag >> 2) + 1
-            out += body[at : at + size]
-            at += size
-        elif tag & 3 == 1:
-            if not _copy(out, tag >> 5 << 8 | number, (tag >> 2 & 7) + 4):
-                break
-        elif not _copy(out, number, (tag >> 2) + 1):
-            break
-    return bytes(out)
-
-
-def _copy(out: bytearray, offset: int, size: int) -> bool:
-    """Append `size` bytes that begin `offset` bytes before the end; return False if there are none."""
-    if not size or not 0 < offset <= len(out) or len(out) + size > DEFAULT_MAX_SIZE:
-        return False
-    piece = bytes(out[-offset:])
-    out += (piece * (size // len(piece) + 1))[:size]
-    return True
-
-
-_PREFIXES: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "none": bytes,
-    "lz4": _lz4_prefix,
-    "zlib": _zlib_prefix,
-    "zstd": _zstd_prefix,
-    "snappy": _snappy_prefix,
-}
