@@ -21,8 +21,10 @@ NOT_THERE: Final = "not-there"
 NAMED: Final = 10
 # Since the plan was made, and since the run that is being undone.
 MOVED: Final = frozenset({"moved", "touched"})
+# An undo file has an old value that its command can't have replaced.
+ALTERED: Final = "altered"
 # Reasons for which a guard left a value alone: the run ends as refused.
-REFUSED: Final = frozenset({"loaded", "over-limit", "unreadable", "ephemeral", "parent-refused"})
+REFUSED: Final = frozenset({"loaded", "over-limit", "unreadable", "ephemeral", "parent-refused", ALTERED})
 
 
 class SummaryDocument(TypedDict):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.codecs.errors import GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.routed import MARK, with_ledgers
@@ -109,3 +111,38 @@ def check_file(path: Path) -> None:
     """Raise UsageError for a pipe or a device, since plans and undo files are read more than once."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise UsageError("a file, please: it is read more than once", source=str(path))
+
+
+def whole_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbered lines, up to the first that is cut short or has zeros."""
+    for number, line in enumerate(file, 1):
+        if not line.endswith(b"\n") or b"\0" in line:
+            return
+        yield number, line
+
+
+class LineSums:
+    """The sums of the lines of an undo file, in order. Each one covers the line and the sum before it."""
+
+    def __init__(self, header: bytes, file_format: object = None) -> None:
+        """Begin with the first line of the file. Files of format 1 have no sums."""
+        self._has_sums = file_format != 1
+        self._last = _sum(b"", header)
+
+    def added(self, line: bytes) -> bytes:
+        """Add its sum to the next line."""
+        if not self._has_sums:
+            return line
+        self._last = _sum(self._last, line)
+        return b'%b,"sum":"%b"}\n' % (line[:-2], self._last)
+
+    def check(self, line: bytes, number: int, path: Path) -> None:
+        """Raise DecodeError if the next line has another sum."""
+        body, _, _ = line.rpartition(b',"sum":"')
+        if self._has_sums and self.added(body + b"}\n") != line:
+            text = f"line {number} is damaged, or was changed after the run: its sum is wrong"
+            raise DecodeError(text, source=str(path))
+
+
+def _sum(before: bytes, line: bytes) -> bytes:
+    return sha256(before + line).hexdigest()[:32].encode()

@@ -1,13 +1,18 @@
 """The undo file: what a run is about to overwrite, on disk before it is overwritten.
 
-NDJSON. The first line is `{"undo": 1, "command", "codec", "store", "created"}`. Then, a group at a time, a
+NDJSON. The first line is `{"undo": 2, "command", "codec", "store", "created"}`. Then, a group at a time, a
 line for each value, `{"path", "version", "old_sha256", "new_sha256", "old" (base64)}` (no `old`: there was
 nothing; no `new_sha256`: it was deleted), and after the group was sent `{"sent": […]}`: for each of its
 values the new version (-1: deleted), null where the write met a conflict. Where the records of a group came
 to the disk while the group before was sent, one such line answers both, or more of them. The last line of a
-run that was not interrupted is `{"end": true}`. A run that goes on after a crash adds to the file. A last
-line that is cut short was never followed by a write, so that a file without a whole line means that nothing
-happened. While a run writes to the file it holds a lock on it (flock).
+run that was not interrupted is `{"end": true}`. A run that goes on after a crash adds to the file. While a
+run writes to the file it holds a lock on it (flock).
+
+Each line but the first has a `sum` over itself and the lines above it, so that an added or changed line is
+noticed. Format 1 has no sums.
+
+After a power loss, the last lines can be cut short or have zeros. They were never followed by a write, so
+that a file without a whole line means that nothing happened.
 """
 
 from __future__ import annotations
@@ -31,13 +36,17 @@ from pulsar_meta.codecs.json_text import read_json, read_json_object, shown
 from pulsar_meta.jobs.rewrite.decision import Change, digest
 from pulsar_meta.jobs.rewrite.run_files import (
     HEADER_LIMIT,
+    LineSums,
     StoreDocument,
     StoreIdentity,
     check_file,
     check_identity,
+    whole_lines,
 )
 
-FORMAT = 1
+FORMAT = 2
+# Format 1 is still read and continued.
+FORMATS: Final = (1, FORMAT)
 # The start of the first line.
 _BEGINNING = b'{"undo":'
 # The start of the line after a group.
@@ -84,18 +93,21 @@ class UndoLine(TypedDict):
     old_sha256: str | None
     new_sha256: str | None
     old: NotRequired[str]
+    sum: NotRequired[str]
 
 
 class UndoAnswer(TypedDict):
     """The versions that the writes of a group got; null for a conflict."""
 
     sent: list[int | None]
+    sum: NotRequired[str]
 
 
 class UndoEnd(TypedDict):
     """The last line of a run that came to its end."""
 
     end: bool
+    sum: NotRequired[str]
 
 
 class UndoLog:
@@ -126,6 +138,7 @@ class UndoLog:
             "created": 0,
         }
         self._file: BinaryIO | None = None
+        self._sums = LineSums(b"")
         self._lock = Lock()
         # Of the groups since the last line that answered any, the answers as far as they are known, and how
         # many bytes their records have.
@@ -188,7 +201,7 @@ class UndoLog:
         with self._writing():
             # At once: each write lets the other threads have the interpreter, and waits to get it back.
             file = self._open()
-            file.write(b"".join(lines))
+            file.write(b"".join(map(self._sums.added, lines)))
             file.flush()
 
     def _sync(self) -> None:
@@ -212,15 +225,30 @@ class UndoLog:
         return self._file
 
     def _reopen(self) -> BinaryIO:
-        """Open the file for appending, and cut off an incomplete last line after a crash."""
+        """Open the file for appending, and cut off incomplete last lines after a crash."""
         file = self.path.open("r+b")
         self._claim(file)
-        end = sum(len(line) for line in file if line.endswith(b"\n"))
+        try:
+            end = self._whole_end(file)
+        except DecodeError:
+            file.close()
+            raise
         file.seek(end)
         file.truncate()
         if end == 0:
             self._begin(file)
         return file
+
+    def _whole_end(self, file: BinaryIO) -> int:
+        """Return the offset after the last complete line. Raises DecodeError if a sum is wrong."""
+        end = 0
+        for number, line in whole_lines(file):
+            if number == 1:
+                self._sums = LineSums(line, read_header(self.path)["undo"])
+            else:
+                self._sums.check(line, number, self.path)
+            end += len(line)
+        return end
 
     def _create(self) -> BinaryIO:
         try:
@@ -241,7 +269,9 @@ class UndoLog:
 
     def _begin(self, file: BinaryIO) -> None:
         """Write the first line; it reaches the disk with the first records."""
-        file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
+        line = _line({**self._header, "created": time.time_ns() // 10**6})
+        self._sums = LineSums(line)
+        file.write(line)
 
 
 def undo_line(change: Change) -> bytes:
@@ -260,6 +290,7 @@ def is_unused(path: Path) -> bool:
             head = file.readline(HEADER_LIMIT)
     except OSError as error:
         raise unreadable(error, str(path)) from error
+    head = head.partition(b"\0")[0]
     whole = head.endswith(b"\n") or len(head) == HEADER_LIMIT
     return not whole and _BEGINNING.startswith(head[: len(_BEGINNING)])
 
@@ -276,7 +307,7 @@ def read_header(path: Path) -> dict[str, Any]:
         raise error.within(str(path), what="not an undo file, its first line") from error
     if (
         not isinstance(header, dict)
-        or header.get("undo") != FORMAT
+        or header.get("undo") not in FORMATS
         or not isinstance(header.get("store"), dict)
     ):
         raise DecodeError(f"not an undo file of format {FORMAT}", source=str(path), offset=0)
@@ -305,9 +336,7 @@ def _group_begins(path: Path) -> tuple[list[tuple[int, int]], int]:
     begins: list[tuple[int, int]] = []
     offset, between = 0, True
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                break
+        for number, line in whole_lines(file):
             if number > 1:
                 if between:
                     begins.append((offset, number))
@@ -339,8 +368,8 @@ def _paired(lines: Iterable[tuple[int, dict[str, Any]]], path: Path) -> Iterator
 def is_finished(path: Path) -> bool:
     """Return whether the run that wrote an undo file came to its end."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 64))
-        return file.read().rstrip().endswith(b'{"end":true}')
+        file.seek(max(0, path.stat().st_size - 128))
+        return file.read().rstrip().rpartition(b"\n")[2].startswith(b'{"end":true')
 
 
 def _check_resumable(path: Path, own: Mapping[str, Any], store: StoreIdentity) -> None:
@@ -353,12 +382,14 @@ def _check_resumable(path: Path, own: Mapping[str, Any], store: StoreIdentity) -
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    sums = LineSums(b"")
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            if number > 1:
-                yield number, _record_of(line, number, path)
+        for number, line in whole_lines(file):
+            if number == 1:
+                sums = LineSums(line, read_header(path)["undo"])
+                continue
+            sums.check(line, number, path)
+            yield number, _record_of(line, number, path)
 
 
 def _record_of(line: bytes, number: int, path: Path) -> dict[str, Any]:
