@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
 from tests.cli.program import environment
 from tests.cli.values import CURSOR, LEDGER, PROGRAM
 
@@ -61,3 +64,64 @@ def test_values_are_read_in_the_text_of_other_tools(script: Script, tmp_path: Pa
         echo same
     """)
     assert out.splitlines()[-1] == "same"
+
+
+def large_cursor(number: int) -> bytes:
+    """Return a cursor's record with many ranges, which a codec makes smaller."""
+    cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=number, markDeleteEntryId=7)
+    for entry in range(2000):
+        added = cursor.individualDeletedMessages.add()
+        added.lowerEndpoint.ledgerId = added.upperEndpoint.ledgerId = number
+        added.lowerEndpoint.entryId, added.upperEndpoint.entryId = 2 * entry + 10, 2 * entry + 11
+    return cursor.SerializeToString()
+
+
+def test_value_files_are_compressed_in_place_and_undone(script: Script, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"cursor-{number}.bin").write_bytes(large_cursor(number))
+    (tmp_path / "small.bin").write_bytes(CURSOR)
+    (tmp_path / "ledger.bin").write_bytes(LEDGER)
+    out = script("""
+        mkdir before
+        cp -p *.bin before
+        pulsar-meta compress-cursors *.bin --compression zstd --dry-run > plan.ndjson || test $? = 1
+        diff -r before . | grep -v '^Only in'  && exit 9
+        # The ledger list is no cursor: the others are written, and the exit code is 1.
+        compress="pulsar-meta compress-cursors --compression zstd --any-gain"
+        $compress *.bin --undo-file undo.ndjson --yes || test $? = 1
+        cmp ledger.bin before/ledger.bin
+        for file in cursor-*.bin small.bin; do
+            pulsar-meta decode $file --type ManagedCursorInfo -o raw | cmp - before/$file
+            pulsar-meta decode $file --type ManagedCursorInfo -o json | grep -q '"codec": *"zstd"'
+        done
+        pulsar-meta compress-ledgers ledger.bin --compression lz4 --any-gain --copy-to copies
+        pulsar-meta decode copies/ledger.bin --type ManagedLedgerInfo -o raw | cmp - ledger.bin
+        # Undo needs no store, even if another one is configured.
+        PULSAR_META_STORE=dir:elsewhere pulsar-meta undo undo.ndjson --yes
+        for file in *.bin; do cmp $file before/$file; done
+        # Copies are never written over a file.
+        pulsar-meta compress-ledgers ledger.bin --compression lz4 --any-gain --copy-to copies || test $? = 2
+        echo restored
+    """)
+    assert out.splitlines()[-1] == "restored"
+    assert len((tmp_path / "plan.ndjson").read_text().splitlines()) == 6
+
+
+def test_a_snapshot_is_rewritten_to_a_new_snapshot(script: Script, tmp_path: Path) -> None:
+    with open_store(f"dir:{tmp_path}/store", read_only=False) as store:
+        for number in range(3):
+            store.put(f"/managed-ledgers/a/b/persistent/t/sub-{number}", large_cursor(number), ABSENT)
+        store.put("/managed-ledgers/a/b/persistent/t", LEDGER, ABSENT)
+        store.put("/admin/policies/a/b", b"{}", ABSENT)
+    script("""
+        pulsar-meta snapshot all.ndjson --store dir:store
+        cp all.ndjson before.ndjson
+        lz4="pulsar-meta compress-cursors --compression lz4"
+        $lz4 --topic a/b/t --store snapshot:all.ndjson --copy-to new.ndjson.zst
+        cmp all.ndjson before.ndjson
+        pulsar-meta get cursor a/b/t sub-1 --store snapshot:new.ndjson.zst -o json | grep -q '"codec": *"lz4"'
+        pulsar-meta compress-cursors --compression none --store snapshot:new.ndjson.zst --copy-to plain.ndjson
+        pulsar-meta diff snapshot:all.ndjson snapshot:plain.ndjson
+        pulsar-meta convert-cursor --all --to ranges --store snapshot:all.ndjson --copy-to converted.ndjson
+        pulsar-meta diff snapshot:all.ndjson snapshot:converted.ndjson
+    """)

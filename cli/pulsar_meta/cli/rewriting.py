@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -39,6 +40,7 @@ from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, fores
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.overlay import OverlayStore
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK
 
@@ -150,6 +152,27 @@ def write(
         _ask_and_write(shell, store, rewrite, terms)
 
 
+def write_overlaid(
+    shell: Shell, store: Store, rewrite: Rewrite, options: WriteOptions, copy: Callable[[Store], None]
+) -> None:
+    """Show the plan with --dry-run; otherwise call `copy` with the store as it would be after the writes.
+
+    The changed values are in memory until `copy` returns. Raises like `write`.
+    """
+    if options.dry_run:
+        write(shell, store, rewrite, options)
+        return
+    # No broker reads a copy while it is written.
+    options = replace(options, allow_migration=True, allow_loaded=True)
+    overlay = OverlayStore(store)
+    with TemporaryDirectory() as folder, _progress(shell) as progress:
+        terms = replace(_terms(options, ONE_VALUE), undo_file=Path(folder) / "undo.ndjson")
+        report = run(overlay, rewrite, terms, Listener(shell.warn, progress))
+    if report.signal is None:
+        copy(overlay)
+    _report(shell, Report(report.summary, signal=report.signal))
+
+
 def _terms(options: WriteOptions, bulk: BulkOptions) -> Terms:
     overrides = Overrides(
         migration=options.allow_migration,
@@ -209,8 +232,9 @@ def _report(shell: Shell, report: Report) -> None:
             verb = "was" if summary.rewritten == 1 else "were"
             shell.warn(f"{counted(summary.rewritten, 'values')} {verb} written; undo with: {undo}")
         raise
-    if report.signal is not None and report.undo_path is not None:
-        shell.warn(f"interrupted; resume with: {resume_command(sys.argv[1:], report.undo_path)}")
+    if report.signal is not None:
+        if report.undo_path is not None:
+            shell.warn(f"interrupted; resume with: {resume_command(sys.argv[1:], report.undo_path)}")
         raise typer.Exit(128 + report.signal)
     _print_hints(shell, summary)
     if summary.refused:

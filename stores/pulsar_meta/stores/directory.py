@@ -11,6 +11,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +72,7 @@ class DirectoryStore(Store):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`. Raises NotFoundError if there is no value."""
-        value = self._read(path, self._directory(path) / VALUE)
+        value = self._read(path, self._file(path))
         if value is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
         return value
@@ -131,6 +132,9 @@ class DirectoryStore(Store):
 
     def close(self) -> None:
         """Do nothing, because no file stays open."""
+
+    def _file(self, path: str) -> Path:
+        return self._directory(path) / VALUE
 
     def _directory(self, path: str) -> Path:
         if path == "/":
@@ -195,21 +199,49 @@ class DirectoryStore(Store):
             raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
 
     def _is_at(self, path: str, expected: int) -> bool:
-        value = self._read(path, self._directory(path) / VALUE)
+        value = self._read(path, self._file(path))
         return (ABSENT if value is None else value.version) == expected
 
     def _swap(self, path: str, value: bytes, expected: int) -> int | None:
         """Replace a value atomically. Returns its version once it is on disk, or None for a conflict."""
         if not self._is_at(path, expected):
             return None
-        place = f"{self.root}{path}".removesuffix("/")
-        unfinished = f"{place}/{UNFINISHED}"
+        target = str(self._file(path))
+        unfinished = f"{target}.new"
         with self._reached(path), _removed_on_failure(unfinished):
             with _made(unfinished) as file:
                 file.write(value)
+                with suppress(FileNotFoundError):
+                    shutil.copymode(target, unfinished)
                 sync_file(file)
-            replace_durably(unfinished, f"{place}/{VALUE}")
+            replace_durably(unfinished, target)
         return content_version(value)
+
+
+class FilesStore(DirectoryStore):
+    """`files:/`: single files that each contain a value; their paths are those of the file system.
+
+    Commands that rewrite value files use it. It lists nothing, so no command takes other files for values.
+    """
+
+    def children(self, path: str) -> list[str]:
+        """Return no names."""
+        return []
+
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
+        """Yield the value in the file `prefix`, if there is one."""
+        if prefix != "/" and after is None and self._file(prefix).is_file():
+            yield self.read(prefix)
+
+    def delete(self, path: str, expected: int) -> None:
+        """Refuse, because the operator can delete a file without this program."""
+        raise GuardError(f"{path}: value files are never deleted", source=self.url)
+
+    def _file(self, path: str) -> Path:
+        return self._directory(path)
+
+    def _checked(self, path: str) -> str:
+        return valid_path(path)
 
 
 def _made(file: str) -> IO[bytes]:

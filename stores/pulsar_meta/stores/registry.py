@@ -27,6 +27,7 @@ from pulsar_meta.stores.routed import MARK, RoutedStore
 STORES: Final[dict[str, str]] = {
     "snapshot": "pulsar_meta.stores.snapshot:SnapshotStore",
     "dir": "pulsar_meta.stores.directory:DirectoryStore",
+    "files": "pulsar_meta.stores.directory:FilesStore",
     "rocksdb": "pulsar_meta.stores.rocksdb:RocksdbStore",
     "zk": "pulsar_meta.stores.zookeeper:ZookeeperStore",
     "zk-files": "pulsar_meta.stores.zookeeper_files:ZookeeperFilesStore",

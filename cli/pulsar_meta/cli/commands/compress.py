@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,16 +14,20 @@ from pulsar_meta.cli.options import SCOPE, ScopeOptions, StoreUrl
 from pulsar_meta.cli.render.rewriting import estimate_table, estimate_view
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
-from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, write, write_overlaid
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.cli.value_files import CopyTo, ValueFiles, file_values, open_values, write_copies
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.rewrite.decision import Rule
 from pulsar_meta.jobs.rewrite.plan import apply_plan
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import (
+    ANY_GAIN,
     DEFAULT_THRESHOLD,
     MinGain,
+    OfKind,
     Recompression,
     WhereThere,
     estimate,
@@ -52,6 +57,10 @@ class CompressOptions:
     min_gain: Annotated[
         str, typer.Option("--min-gain", metavar="BYTES|PERCENT%", help="Least saving per value.")
     ] = "1"
+    any_gain: Annotated[
+        bool,
+        typer.Option("--any-gain", help="Give all values the codec, even if they are small or grow by it."),
+    ] = False
     from_conf: Annotated[
         Path | None, typer.Option("--from-conf", help="Take codec and threshold from this broker.conf.")
     ] = None
@@ -74,26 +83,31 @@ def compress_cursors(
     options: CompressOptions,
     bulk: BulkOptions,
     writing: WriteOptions,
+    files: ValueFiles = None,
     store: StoreUrl = None,
     cursor: CursorOption = None,
     only_with_properties: Annotated[
         bool, typer.Option("--only-with-properties", help="Only cursors that have properties.")
     ] = False,
+    copy_to: CopyTo = None,
 ) -> None:
     """Compress stored cursors, or store them uncompressed.
 
     Use it after you changed managedCursorInfoCompressionType, because brokers compress a cursor only when
     they next write it. By default, it rewrites all cursors. Cursors with properties stay uncompressed unless
     all releases of --for-version can load them compressed, because Pulsar 4.2.4 and 5.0.0-M1 can't. The
-    command lists those that are already compressed; --compression none fixes them.
+    command lists those that are already compressed; --compression none fixes them. With FILE arguments, it
+    rewrites these files, each of which has the bytes of one value.
 
     Examples:
       pulsar-meta compress-cursors --estimate --by namespace --store zk://zk1:2181
       pulsar-meta compress-cursors --compression zstd --dry-run > plan.ndjson
       pulsar-meta compress-cursors --plan plan.ndjson --yes
+      pulsar-meta compress-cursors --compression none --copy-to plain.ndjson --store snapshot:all.ndjson
     """
     rule = _rule("cursor", options, only_with_properties=only_with_properties)
-    _compress(shell, store, _Request(rule, scope, tuple(cursor or ()), options), writing, bulk)
+    request = _Request(rule, scope, tuple(cursor or ()), options, tuple(files or ()), copy_to)
+    _compress(shell, store, request, writing, bulk)
 
 
 def compress_ledgers(
@@ -102,18 +116,22 @@ def compress_ledgers(
     options: CompressOptions,
     bulk: BulkOptions,
     writing: WriteOptions,
+    files: ValueFiles = None,
     store: StoreUrl = None,
+    copy_to: CopyTo = None,
 ) -> None:
     """Compress stored ledger lists, or store them uncompressed.
 
     Use it after you changed managedLedgerInfoCompressionType, because brokers compress a topic's ledger list
-    only when they next write it. By default, it rewrites the lists of all topics.
+    only when they next write it. By default, it rewrites the lists of all topics. With FILE arguments, it
+    rewrites these files, each of which has the bytes of one value.
 
     Examples:
       pulsar-meta compress-ledgers --estimate --store etcd://etcd1:2379
       pulsar-meta compress-ledgers --from-conf broker.conf --dry-run
+      pulsar-meta compress-ledgers *.bin --compression zstd --any-gain --yes
     """
-    request = _Request(_rule("ledger", options), scope, (), options)
+    request = _Request(_rule("ledger", options), scope, (), options, tuple(files or ()), copy_to)
     _compress(shell, store, request, writing, bulk)
 
 
@@ -123,6 +141,13 @@ class _Request:
     scope_options: ScopeOptions
     cursors: tuple[str, ...]
     options: CompressOptions
+    files: tuple[str, ...] = ()
+    copy_to: Path | None = None
+
+    def check_files(self) -> None:
+        """Raise UsageError if value files are combined with an option that selects values of a store."""
+        if self.files and (self.scope_options.is_given or self.cursors or self.options.plan is not None):
+            raise UsageError("value files can't be combined with --plan or options that select topics")
 
     @property
     def command(self) -> str:
@@ -132,7 +157,14 @@ class _Request:
     def scope(self) -> Scope:
         return self.scope_options.scope(self.cursors)
 
+    @property
+    def first_rule(self) -> Rule:
+        """The rule for values as they are first met."""
+        return WhereThere(OfKind(self.rule.kind, self.rule) if self.files else self.rule)
+
     def values(self, store: Store) -> Iterator[Versioned]:
+        if self.files:
+            return file_values(store, self.files)
         return self.scope_options.values(store, self.rule.kind, self.cursors)
 
 
@@ -149,8 +181,9 @@ def _rule(kind: Kind, options: CompressOptions, *, only_with_properties: bool = 
         codec, threshold = read_broker_conf(options.from_conf, kind)
     if codec is None and options.plan is None and not options.estimate:
         raise UsageError("no codec: add --compression lz4|zlib|zstd|snappy|none or --from-conf broker.conf")
-    minimum = DEFAULT_THRESHOLD if threshold is None else threshold
-    min_gain = MinGain.parse(options.min_gain)
+    least = 0 if options.any_gain else DEFAULT_THRESHOLD
+    minimum = least if threshold is None else threshold
+    min_gain = ANY_GAIN if options.any_gain else MinGain.parse(options.min_gain)
     return Recompression(kind, codec or "none", minimum, min_gain, only_with_properties)
 
 
@@ -170,17 +203,19 @@ def _compress(
         _check_plan_alone(request)
     if options.estimate:
         writing = replace(writing, dry_run=True)
+    request.check_files()
     scope.ensure_can_ask(writing)
-    with open_for_writing(shell, url, writing) as store:
+    with open_values(shell, url, request.files, request.copy_to, writing) as store:
         readers = Readers.of(store, tuple(writing.for_version or ()))
         rule = replace(request.rule, readers=readers)
-        if options.plan is not None or scope.stdin:
+        request = replace(request, rule=rule)
+        if options.plan is not None or scope.stdin or request.files:
             check_named(store, request.scope)
         else:
             check_selected(store, request.scope, rule.kind)
         shell.warn_of_old_parts(store, request.scope.topics)
         if options.estimate:
-            _estimate(shell, store, replace(request, rule=rule))
+            _estimate(shell, store, request)
             return
         if options.plan is not None:
             other = options.allow_other_store
@@ -190,10 +225,14 @@ def _compress(
                 request.command,
                 lambda: request.values(store),
                 rule,
-                first=WhereThere(rule),
+                first=request.first_rule,
                 codec=rule.codec,
             )
-        write(shell, store, rewrite, writing, bulk)
+        if request.copy_to is None:
+            write(shell, store, rewrite, writing, bulk)
+            return
+        copy = partial(write_copies, shell, files=request.files, target=request.copy_to)
+        write_overlaid(shell, store, rewrite, writing, copy)
 
 
 def _estimate(shell: Shell, store: Store, request: _Request) -> None:

@@ -17,8 +17,9 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, ShowSecrets, StoreUrl
 from pulsar_meta.cli.render.cursors import DETAIL, HISTORY, LINES
 from pulsar_meta.cli.render.text import checked_text, counted
-from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, write, write_overlaid
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.cli.value_files import CopyTo, file_values, open_values, write_copies
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
@@ -224,8 +225,13 @@ def convert_cursor(
     whole: Annotated[
         bool, typer.Option("--every-state", help="Also move states that already have ranges.")
     ] = False,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", metavar="FILE", help="A file with the bytes of one cursor (repeatable)."),
+    ] = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
+    copy_to: CopyTo = None,
 ) -> None:
     """Rewrite cursor states so that older releases read them.
 
@@ -241,25 +247,33 @@ def convert_cursor(
     Examples:
       pulsar-meta convert-cursor orders --to ranges --entries bookie: --dry-run
       pulsar-meta convert-cursor --all --to ranges --for-version 2.11.0 --yes
+      pulsar-meta convert-cursor --file cursor.bin --to ranges --entries bookie-disk:/data/bookie --yes
     """
     if to is To.BITSET:
         raise UsageError(NO_BITS)
     scopes = [_scope(name, cursor) for name in names or []] or [Scope(cursors=tuple(cursor or ()))]
-    if everything == bool(names):
+    if files and (names or everything or cursor):
+        raise UsageError("--file can't be combined with topics, --all or --cursor")
+    if not files and everything == bool(names):
         raise UsageError(WHICH_TOPICS)
     urls = list(entries or shell.settings.entries)
     with ExitStack() as stack:
-        opened = stack.enter_context(open_for_writing(shell, store, writing))
+        opened = stack.enter_context(open_values(shell, store, files or (), copy_to, writing))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        for scope in scopes:
+        for scope in () if files else scopes:
             check_selected(opened, scope, "cursor")
             shell.warn_of_old_parts(opened, scope.topics)
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         conversion = Conversion(opened, source, readers, shell.warn, whole)
+        rewrite = conversion.rewrite(lambda: file_values(opened, files) if files else _values(opened, scopes))
         try:
-            write(shell, opened, conversion.rewrite(lambda: _values(opened, scopes)), writing, bulk)
+            if copy_to is None:
+                write(shell, opened, rewrite, writing, bulk)
+            else:
+                copy = partial(write_copies, shell, files=files or (), target=copy_to)
+                write_overlaid(shell, opened, rewrite, writing, copy)
         finally:
-            if not writing.dry_run:
+            if not writing.dry_run and copy_to is None:
                 _print_unreferenced(shell, conversion.converted())
     if conversion.unknown:
         raise typer.Exit(Exit.FAULT)

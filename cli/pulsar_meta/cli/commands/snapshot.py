@@ -24,6 +24,7 @@ from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
 from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.value_files import FILES
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
@@ -293,7 +294,9 @@ def undo(
         shell.note(f"{file} has no records, because the run was killed before it wrote; nothing to undo")
         shell.emit([Summary().document(None)], Detail(summary_lines), single=True)
         return
-    url = store or shell.settings.store or store_url(read_header(file)["store"])
+    own = store_url(read_header(file)["store"])
+    # No other store than the file system has loose files, whatever store is configured.
+    url = store or (own if own == FILES else None) or shell.settings.store or own
     with open_for_writing(shell, url, writing) as opened:
         rewrite = put_back(opened, file, other_store=allow_other_store, any_version=any_version)
         write(shell, opened, rewrite, writing, bulk)

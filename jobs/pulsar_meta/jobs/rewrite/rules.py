@@ -23,6 +23,7 @@ from pulsar_meta.codecs.documents.document import (
     rounded_note,
 )
 from pulsar_meta.codecs.documents.kinds import checked_kind
+from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.documents.value import JSON_KINDS
 from pulsar_meta.codecs.errors import (
     ConflictError,
@@ -171,6 +172,28 @@ class WhereThere:
         if seen.version == ABSENT:
             return skip(seen, NOT_THERE, note="listed, but not there")
         return self.rule(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class OfKind:
+    """The rule for values in files, whose paths do not tell their kind: skips those of another kind."""
+
+    kind: Kind
+    rule: Rule
+
+    def __call__(self, seen: Versioned) -> Decision:
+        """Decide about a value."""
+        try:
+            envelope = open_envelope(seen.value)
+        except DecodeError as error:
+            return skip(seen, UNDECODABLE, note=str(error))
+        payload, name = seen.value if envelope is None else envelope.payload, _MESSAGES[self.kind]
+        if not (fits(name, payload) or fits_newer(name, payload)):
+            return skip(seen, UNDECODABLE, note=f"this is no {name}")
+        return self.rule(seen)
+
+
+_MESSAGES: Final[dict[Kind, str]] = {"cursor": "ManagedCursorInfo", "ledger": "ManagedLedgerInfo"}
 
 
 def recode(kind: Kind, seen: Versioned, codec: str) -> Decision:
