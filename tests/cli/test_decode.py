@@ -246,7 +246,10 @@ def test_decode_imports_only_what_a_kind_needs(tmp_path: Path, kind: str, data: 
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "import time:" in line}
     assert ("google.protobuf" in imported) == (kind == "ManagedCursorInfo")
     assert not {"pulsar_meta.jobs.topics.topic", "pulsar_meta.cli.rewriting"} & imported
+    unused = ("cli.render.pages", "cli.schemas", "codecs.salvage", "jobs.rewrite", "jobs.topics")
+    assert not {f"pulsar_meta.{name}" for name in unused} & imported
     heavy = {"pyspark", "pyarrow", "numpy", "kazoo", "grpc", "rocksdict", "rich", "google_crc32c"}
+    heavy |= {"csv", "email", "hashlib", "socket", "sqlite3", "tempfile"}
     assert not {name for name in imported if name.split(".")[0] in heavy}
 
 

@@ -11,7 +11,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs import engine
-from pulsar_meta.jobs.engine import choose_engine_to_read
+from pulsar_meta.jobs.engine import choose_engine_to_read, choose_engine_to_seek
 from pulsar_meta.jobs.topics.topic import Ledger
 
 MANY = engine.WORTH_SPARK_ENTRIES
@@ -85,3 +85,16 @@ def test_the_source_is_asked_only_if_many_entries_are_claimed() -> None:
     assert choose_engine_to_read("auto", [Ledger(1, MANY)], source, "local[2]")[0] == "spark"
     assert choose_engine_to_read("local", [Ledger(1, MANY)], source)[0] == "local"
     assert source.requests == 0
+
+
+def test_seek_uses_spark_only_for_many_questions_about_many_ledgers() -> None:
+    few, many = engine.WORTH_SPARK - 1, engine.WORTH_SPARK
+    some = [Ledger(number, 1) for number in range(engine.WORTH_SPARK_LEDGERS)]
+    assert choose_engine_to_seek("auto", many, some) == ("spark", None)
+    assert choose_engine_to_seek("auto", many, some[1:]) == ("local", None)
+    # Topics are not even read for few questions, or if the engine is given.
+    unread = (ledger for ledger in some)
+    assert choose_engine_to_seek("auto", few, unread) == ("local", None)
+    assert choose_engine_to_seek("spark", few, unread) == ("spark", None)
+    assert choose_engine_to_seek("auto", few, unread, "local[2]") == ("spark", None)
+    assert next(unread) is some[0]

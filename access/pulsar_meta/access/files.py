@@ -13,7 +13,6 @@ import fcntl
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -106,6 +105,9 @@ class ScratchDirectory:
 
     def __init__(self) -> None:
         """Create the directory, after removing those of processes that no longer run."""
+        # `tempfile` imports ten modules, and most users of this module need none of them.
+        import tempfile
+
         self._lock: int | None = None
         parent = Path(tempfile.gettempdir())
         remove_abandoned(parent)
@@ -125,6 +127,8 @@ class ScratchDirectory:
 
 def without_scratch(text: str) -> str:
     """Return `text` with the paths of scratch directories removed, because they differ in every run."""
+    import tempfile
+
     return re.sub(re.escape(str(Path(tempfile.gettempdir()) / PREFIX)) + r"[^/\s]*/?", "", text)
 
 

@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, unquote
 
 from pulsar_meta.access.files import read_any
 from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.patterns import lazy_pattern
 
 LARGEST_SECRET: Final = 64 << 10
 
@@ -85,14 +86,14 @@ COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 _AT = r"(?:@|%40)"
 # The authority of a URL in a text, and the rest of the text up to the next URL.
 _NEXT = r"(?![\s,;'\"]+[\w+.:-]+://)"
-_authority_re = re.compile(rf"(?<=://)(?P<authority>(?:{_NEXT}[^/?#\s])*)(?P<rest>(?:{_NEXT}[^\n])*)")
-_host_re = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?")
-_bare_re = re.compile(rf"(?P<scheme>\b[a-z][a-z0-9+.-]*:)(?!//)[^\s/:@]+:(?!//)[^\s@]+{_AT}")
-_secret_option_re = re.compile(
+_authority_re = lazy_pattern(rf"(?<=://)(?P<authority>(?:{_NEXT}[^/?#\s])*)(?P<rest>(?:{_NEXT}[^\n])*)")
+_host_re = lazy_pattern(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?")
+_bare_re = lazy_pattern(rf"(?P<scheme>\b[a-z][a-z0-9+.-]*:)(?!//)[^\s/:@]+:(?!//)[^\s@]+{_AT}")
+_secret_option_re = lazy_pattern(
     r"(?P<name>[?&;](?:[\w.-]*(?:password|passwd|secret|token|signature|credential)[\w.-]*|sig|(?:auth|sasl)(?==(?!file:|env:)))=)[^&;\s]*",
     re.IGNORECASE,
 )
-_endpoint_re = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?$")
+_endpoint_re = lazy_pattern(r"^(?:\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?$")
 
 
 def redact(text: str) -> str:

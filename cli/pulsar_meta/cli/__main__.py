@@ -1,5 +1,6 @@
 """The entry point. Ctrl-C ends the program quietly, even while its modules are being loaded."""
 
+import gc
 import os
 
 try:
@@ -13,6 +14,8 @@ except KeyboardInterrupt:
 
 def main() -> None:
     """Load the command line and run it."""
+    # Imports create no garbage; collecting it takes a tenth of the start.
+    gc.disable()
     from pulsar_meta.cli.app import main
 
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,13 +6,9 @@ A bug in pulsar-meta also prints one line, and saves the traceback to a file tha
 from __future__ import annotations
 
 import re
-import shlex
 import sys
-import tempfile
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict
 
@@ -23,7 +19,7 @@ from pulsar_meta.cli.outputs import write_json_message, write_message
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
+from pulsar_meta.codecs.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource
@@ -139,8 +135,8 @@ class Parts:
 
 # The message of a Python exception may contain a whole value.
 _MAX_MESSAGE: Final = 300
-_url_re = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"]+")
-_secret_re = re.compile(
+_url_re = lazy_pattern(r"[A-Za-z][\w+.-]*://[^\s'\"]+")
+_secret_re = lazy_pattern(
     r"([\w.-]*(?:passw(?:or)?d|secret|token|credential|api_?key)['\"]?\s*[=:]\s*)[^\s,;&)}\]]+", re.IGNORECASE
 )
 
@@ -176,6 +172,14 @@ def _save_traceback(error: BaseException, arguments: Sequence[str]) -> Path | No
 
     Returns None if neither directory is writable.
     """
+    # Imported late, because few runs end like this, and every run would wait for these modules.
+    import shlex
+    import tempfile
+    import traceback
+    from importlib.metadata import version
+
+    from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
+
     call = shlex.join(["pulsar-meta", *arguments])
     about = f"pulsar-meta {version('pulsar-meta')}, Python {sys.version}, {sys.platform}"
     text = _without_secrets("\n".join((call, about, "", "".join(traceback.format_exception(error)))))

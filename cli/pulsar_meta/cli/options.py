@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from pulsar_meta.access.processes import cores
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import STDIN, read_lines
 from pulsar_meta.cli.render.tables import Format
@@ -307,6 +306,7 @@ class Engine(StrEnum):
 
 def process_count(shell: Shell, jobs: Jobs, sources: Sources, source: EntrySource) -> int:
     """Return how many processes should read `source`, which has the URLs of `sources`; 1 if it is small."""
+    from pulsar_meta.access.processes import cores
     from pulsar_meta.jobs.pool import is_worth_processes
 
     count = jobs or shell.settings.jobs or cores()

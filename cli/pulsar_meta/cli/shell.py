@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, TypedDict
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import typer
 
@@ -27,8 +27,6 @@ from pulsar_meta.cli.outputs import (
     write_json_message,
     write_message,
 )
-from pulsar_meta.cli.render.pages import Fact, page
-from pulsar_meta.cli.render.parquet import Columns, write_parquet
 from pulsar_meta.cli.render.tables import (
     Detail,
     Format,
@@ -45,10 +43,13 @@ from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store, store_url
 from pulsar_meta.stores.routed import MARK, with_ledgers
+
+# What only some commands use is imported late, because all commands import this module.
+if TYPE_CHECKING:
+    from pulsar_meta.cli.render.parquet import Columns
 
 Level = Literal["note", "warning", "detail"]
 
@@ -196,6 +197,8 @@ class Shell:
         """
         if self.output is None:
             raise UsageError("-o parquet needs a file: add --output FILE")
+        from pulsar_meta.cli.render.parquet import write_parquet
+
         with atomic_file(self.output, "wb") as out:
             write_parquet(parts, out, types)
 
@@ -239,6 +242,8 @@ class Shell:
     ) -> None:
         if not view.title:
             raise UsageError("-o html: this command has no HTML page; choose another format")
+        from pulsar_meta.cli.render.pages import Fact, page
+
         # Rendered first, so that an error in a document leaves no incomplete page.
         sections = list(view.sections(documents))
         with self.text_out() as out:
@@ -277,6 +282,8 @@ class Shell:
 
     def warn_of_old_parts(self, store: Store, names: Iterable[str]) -> None:
         """Warn of each name that was migrated to a scalable topic, because it lacks the newer segments."""
+        from pulsar_meta.jobs.topics.segments import old_part
+
         for name in names:
             warning = old_part(store, name)
             if warning is not None:

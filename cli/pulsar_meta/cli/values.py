@@ -16,11 +16,11 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import MANAGED_LEDGERS
-from pulsar_meta.jobs.topics.segments import PlaceNames
 from pulsar_meta.jobs.values.value_inputs import ValueInput, in_blocks
 
 if TYPE_CHECKING:
     from pulsar_meta.codecs.documents.document_text import DocumentTexts
+    from pulsar_meta.jobs.topics.segments import PlaceNames
 
 # The columns of CSV.
 FIELDS = (

@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import chain
 from math import isfinite
 from typing import Any, Final, NoReturn
@@ -341,6 +340,8 @@ def java_double(number: float) -> str:
         return {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}[repr(number)]
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
+    from decimal import Decimal
+
     sign, digits, _ = Decimal(repr(number)).normalize().as_tuple()
     exponent = Decimal(repr(number)).adjusted()
     fraction = "".join(map(str, digits[1:])) or "0"

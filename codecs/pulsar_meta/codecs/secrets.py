@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.patterns import lazy_pattern
 from pulsar_meta.codecs.shapes import Either
 
 
@@ -40,9 +41,9 @@ _STEM: Final = (
 )
 # These names are secrets only at their end: a token bucket is none, and neither is `signatureAlgorithm`.
 _END: Final = r"tokens?|signature|sig|passw?"
-_secret_name_re: Final = re.compile(rf"(?i)(?:{_STEM})|(?:^|[^a-z]|(?<=[a-z])(?-i:(?=[A-Z])))(?:{_END})$")
+_secret_name_re: Final = lazy_pattern(rf"(?i)(?:{_STEM})|(?:^|[^a-z]|(?<=[a-z])(?-i:(?=[A-Z])))(?:{_END})$")
 # The names end with what they are about: a number, a switch, a place.
-_harmless_end_re: Final = re.compile(
+_harmless_end_re: Final = lazy_pattern(
     r"(?i)(?:policy|enabled?|required?|allowed|optional|provider|factory|class(?:name)?|type|algorithm|format"
     r"|count|size|bytes|length|millis|seconds|minutes|interval|timeout|ttl|expiry|version|claim|audience|issuer"
     r"|scope|mode|strategy|[_.-]id|(?-i:Id))s?$"
@@ -60,11 +61,11 @@ _HINTS: Final = (
 )  # fmt: skip
 # A quoted value ends at its quote, a list or an object at the end of the text, anything else at a separator.
 _VALUE: Final = r"(?:\\?\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[\[{].*|[^\s,;&}\]\"'][^\r\n,;&}\]\"']*)"
-_name_re: Final = re.compile(rf"(?<!{_WORD})({_WORD}{{1,200}})\\?[\"']?\s{{0,9}}[:=]\s{{0,9}}")
-_value_re: Final = re.compile(_VALUE, re.DOTALL)
+_name_re: Final = lazy_pattern(rf"(?<!{_WORD})({_WORD}{{1,200}})\\?[\"']?\s{{0,9}}[:=]\s{{0,9}}")
+_value_re: Final = lazy_pattern(_VALUE, re.DOTALL)
 # The user and the password in front of the host of a URL.
-_url_re: Final = re.compile(r"(?P<scheme>\b[A-Za-z][\w+.-]{0,40}://)[^\s/?#@\"'<>]{1,4000}@")
-_SHAPES: Final = re.compile(
+_url_re: Final = lazy_pattern(r"(?P<scheme>\b[A-Za-z][\w+.-]{0,40}://)[^\s/?#@\"'<>]{1,4000}@")
+_SHAPES: Final = lazy_pattern(
     r"-----BEGIN (?![A-Z ]*(?:CERTIFICATE|PUBLIC KEY))[A-Z0-9 ]{1,60}-----"
     r".*?(?:-----END [A-Z0-9 ]{1,60}-----|\Z)"
     r"|(?P<header>\b(?i:bearer|basic)\s{1,9})[A-Za-z0-9+/=._~-]{8,}"
@@ -80,7 +81,7 @@ _SHAPES: Final = re.compile(
     r"|(?P<bytes>(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}==)",
     re.DOTALL,
 )
-_base64_re: Final = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
+_base64_re: Final = lazy_pattern(r"[A-Za-z0-9+/]{12,}={0,2}")
 # Longer texts in base64 are data, such as a schema or a payload.
 _LARGEST_BASE64: Final = 1 << 16
 

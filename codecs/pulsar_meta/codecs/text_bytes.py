@@ -11,11 +11,13 @@ import re
 from base64 import b64decode
 from typing import Final, Literal
 
+from pulsar_meta.codecs.patterns import lazy_pattern
+
 TextForm = Literal["hex", "base64", "escaped"]
 TEXT_FORMS: Final[tuple[TextForm, ...]] = ("hex", "base64", "escaped")
 
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = lazy_pattern(
     rb"\\(?:x([0-9A-Fa-f]{2})|([0-3][0-7]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([abfnrtv\\\"'0]))"
     rb"|\\"
 )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -107,8 +108,9 @@ exec '{java}' "$@"
 """
 
 
-# A local search answers thousands of questions in the seconds that Spark takes to start.
-WORTH_SPARK: Final = 50_000
+# For fewer questions, or fewer ledgers, bench/spark.py has not shown that Spark is faster than one process.
+WORTH_SPARK: Final = 100_000
+WORTH_SPARK_LEDGERS: Final = 20_000
 # Starting Spark is worth it for this many entries.
 WORTH_SPARK_ENTRIES: Final = 10_000_000
 # Runs Spark on this machine, on all cores.
@@ -141,6 +143,19 @@ def choose_engine(asked: str, questions: int, master: str | None = None) -> tupl
         return "local", None
     missing = why_no_spark()
     return ("spark", None) if missing is None else ("local", f"running without Spark: {missing}")
+
+
+def choose_engine_to_seek(
+    asked: str, questions: int, ledgers: Iterable[Ledger], master: str | None = None
+) -> tuple[str, str | None]:
+    """Choose the engine for questions about indexes and times; `auto` also needs WORTH_SPARK_LEDGERS ledgers.
+
+    `ledgers` are those of the topics that are asked about. They are only read if their number matters.
+    """
+    if asked != "auto" or master is not None or questions < WORTH_SPARK:
+        return choose_engine(asked, 0, master)
+    enough = next(islice(ledgers, WORTH_SPARK_LEDGERS - 1, None), None) is not None
+    return choose_engine(asked, questions if enough else 0)
 
 
 def choose_engine_to_read(

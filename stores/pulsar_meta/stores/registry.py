@@ -20,6 +20,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.compression import ZSTD_MAGIC
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.names import LEDGERS
+from pulsar_meta.codecs.patterns import lazy_pattern
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.routed import MARK, RoutedStore
 
@@ -41,9 +42,9 @@ OTHER_PORTS: Final = {"2379": "etcd", "6648": "oxia"}
 # Directories that a store of Pulsar or BookKeeper has at its root.
 ROOTS: Final = ("admin", "managed-ledgers", "ledgers", "loadbalance", "schemas")
 
-_servers_re = re.compile(r"[\w.-]+:\d{1,5}(?:,[\w.-]+(?::\d{1,5})?)*(?:/[^?]*)?(?:\?.*)?")
-_bookkeeper_re = re.compile(r"zk\+\w+://(?P<hosts>[^/?]+)(?P<path>/[^?]*)?(?P<query>\?.*)?")
-_etcd_re = re.compile(r"etcd:(?P<servers>https?://[^?]*)(?P<query>\?.*)?")
+_servers_re = lazy_pattern(r"[\w.-]+:\d{1,5}(?:,[\w.-]+(?::\d{1,5})?)*(?:/[^?]*)?(?:\?.*)?")
+_bookkeeper_re = lazy_pattern(r"zk\+\w+://(?P<hosts>[^/?]+)(?P<path>/[^?]*)?(?P<query>\?.*)?")
+_etcd_re = lazy_pattern(r"etcd:(?P<servers>https?://[^?]*)(?P<query>\?.*)?")
 
 
 def open_store(address: str, *, read_only: bool = True) -> Store:

@@ -14,7 +14,6 @@ import typer
 from pulsar_meta.cli.inputs import STDIN, open_input, read_text
 from pulsar_meta.cli.options import Codec, ShowSecrets, StoreUrl, TextOptions
 from pulsar_meta.cli.render.tables import Format, View
-from pulsar_meta.cli.schemas import NAMES, description_of, schema_of
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.values import emit_stored, place
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
@@ -253,6 +252,9 @@ def schema(
       pulsar-meta schema check > check.json
       pulsar-meta check -o json | check-jsonschema --schemafile check.json -
     """
+    # Imported late, because `decode` does not need it.
+    from pulsar_meta.cli.schemas import NAMES, description_of, schema_of
+
     if name is None:
         names: list[SchemaName] = [{"name": each, "of": description_of(each)} for each in NAMES]
         shell.emit(names, VIEW)

@@ -18,12 +18,13 @@ from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_c
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.engine import choose_engine
+from pulsar_meta.jobs.engine import choose_engine_to_seek
 from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, SeekAnswer, seek_clusters
 from pulsar_meta.jobs.seek.statuses import FOUND, MISSING, NO_TOPIC, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.topics.nearest import missing
+from pulsar_meta.jobs.topics.topic import Ledger, all_named
 
 
 def seek(
@@ -117,7 +118,7 @@ def answered(
     """Yield the answers from the engine that was chosen, or that fits the number of questions."""
     shell, count = faults.shell, sum(len(questions) for _, questions in asking)
     spark = how.spark_settings(faults)
-    chosen, why = choose_engine(str(how.engine), count, how.master)
+    chosen, why = choose_engine_to_seek(str(how.engine), count, _ledgers_asked(asking), how.master)
     if why:
         shell.note(why)
     if chosen == "local":
@@ -133,6 +134,14 @@ def answered(
     if chosen == "local":
         for cluster, _ in asking:
             faults.report_source(cluster.source)
+
+
+def _ledgers_asked(asking: list[tuple[Cluster, list[Question]]]) -> Iterator[Ledger]:
+    """Yield the ledgers of the topics that the questions name. Topics that can't be read have none."""
+    for cluster, questions in asking:
+        names = dict.fromkeys(question.topic for question in questions)
+        for topic in all_named(cluster.store, names, lambda error: None):
+            yield from topic.ledgers
 
 
 # Cluster, scalable topic, index and time of a question.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,10 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
 from textwrap import wrap
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from pulsar_meta.cli.render.blocks import Screen
-from pulsar_meta.cli.render.pages import Section, table
 from pulsar_meta.cli.render.text import (
     IN_JSON,
     cell_width,
@@ -26,6 +24,9 @@ from pulsar_meta.cli.render.text import (
 )
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import LITERALS, Document, Style
+
+if TYPE_CHECKING:
+    from pulsar_meta.cli.render.pages import Section
 
 # Cells without content.
 NOTHING = ("", "-")
@@ -84,6 +85,8 @@ class View:
             if not any(_has_text(row[at], self, at) for row in rows) and name in self.rare:
                 for row in rows:
                     row[at] = ""
+        from pulsar_meta.cli.render.pages import table
+
         yield table(self.columns, rows, right=self.right, bars=bars)
 
 
@@ -110,6 +113,8 @@ class Detail:
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
         """Yield the sections of an HTML page: each document's lines, then its drawing."""
+        from pulsar_meta.cli.render.pages import Section
+
         for document in documents:
             yield Section(lines=list(self.lines(document)))
             yield from self.drawing(document)
@@ -197,6 +202,8 @@ def write_csv(
     )
     # Read the first row before the heading is written, so that an error leaves the output empty.
     first = list(islice(rows, 1))
+    import csv
+
     writer = csv.writer(out, lineterminator="\n")
     out.write(names)
     for row in chain(first, rows):

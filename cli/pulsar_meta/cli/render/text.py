@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 from unicodedata import combining, east_asian_width
 
 from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.patterns import lazy_pattern
 
 UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
@@ -24,8 +24,8 @@ _IN_A_CELL: Final = _ESCAPES | {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 IN_JSON: Final = {code: f"\\u{code:04x}" for code in _ESCAPES if code >= 127}
 
 
-_iso_time_re: Final = re.compile(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2}T)([0-9]{2}:[0-9:.]+Z)")
-_line_end_re = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
+_iso_time_re: Final = lazy_pattern(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2}T)([0-9]{2}:[0-9:.]+Z)")
+_line_end_re = lazy_pattern(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def harmless(text: str, escapes: Mapping[int, str] = _IN_A_LINE) -> str:

@@ -26,7 +26,6 @@ from pulsar_meta.codecs.documents.value import (
 )
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, decoding
 from pulsar_meta.codecs.json_text import Document, check_depth, integer, shown
-from pulsar_meta.codecs.salvage import salvage
 from pulsar_meta.codecs.secrets import REDACTED, Redacted, redact, redact_text, refuse_redacted
 
 if TYPE_CHECKING:
@@ -247,6 +246,8 @@ def _salvaged(
         check_claim(header.codec, len(body), header.raw_size, max_size)
     except DecodeError:
         return Value(None, error=error)
+    from pulsar_meta.codecs.salvage import salvage
+
     intact = salvage(header.codec, body, header.raw_size)
     value: Value = _family(kind).decode_value(kind, intact) if intact else Value(None)
     return Value(value.value, value.meaning, False, error)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from shutil import copyfileobj
-from typing import IO, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.kinds import store_path_of_file
@@ -21,12 +20,12 @@ from pulsar_meta.codecs.errors import (
     PulsarMetaError,
     UnreachableError,
 )
-from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.text_bytes import TextForm, text_to_bytes
-from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
-from pulsar_meta.jobs.values.store_tree import read_value
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.snapshot import MAX_LINE, SnapshotStore
+
+# What only stores and snapshots need is imported late, because `decode FILE` should start fast.
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.topics.segments import PlaceNames
 
 STDIN: Final = "-"
 _MAY_BE_STORED: Final = re.compile(
@@ -120,6 +119,8 @@ def is_stored_path(name: str) -> bool:
 
 def value_at(store: Store, path: str) -> ValueInput:
     """Read the value at `path`, with an error if there is none."""
+    from pulsar_meta.jobs.values.store_tree import read_value
+
     try:
         value = read_value(store, path)
     except NotFoundError as error:
@@ -129,6 +130,9 @@ def value_at(store: Store, path: str) -> ValueInput:
 
 def named_values(store: Store, values: Iterable[ValueInput]) -> dict[str, PlaceNames]:
     """Map the paths of values to the names of their topics and cursors."""
+    from pulsar_meta.codecs.metadata.managed_place import managed_place
+    from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
+
     places = {
         value.path: place
         for value in values
@@ -207,6 +211,8 @@ def _values_of_file(source: str, form: InputForm, open_input: OpenInput) -> Iter
 
 def _spooled(head: bytes, stdin: IO[bytes], form: InputForm) -> Iterator[ValueInput]:
     """Yield the values of a snapshot from stdin. `head` are the bytes that were already read."""
+    import tempfile
+
     with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
         spool.write(head)
         copyfileobj(stdin, spool)
@@ -217,6 +223,8 @@ def _spooled(head: bytes, stdin: IO[bytes], form: InputForm) -> Iterator[ValueIn
 
 
 def _values_of_snapshot(file: str, form: InputForm) -> Iterator[ValueInput]:
+    from pulsar_meta.stores.snapshot import MAX_LINE, SnapshotStore
+
     # Base64 has four letters for three bytes, and a line also has the path and the version.
     longest = MAX_LINE if form.max_size == DEFAULT_MAX_SIZE else form.max_size * 4 // 3 + _BESIDE_VALUE
     try:
