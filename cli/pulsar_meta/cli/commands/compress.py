@@ -103,7 +103,7 @@ def compress_cursors(
       pulsar-meta compress-cursors --estimate --by namespace --store zk://zk1:2181
       pulsar-meta compress-cursors --compression zstd --dry-run > plan.ndjson
       pulsar-meta compress-cursors --plan plan.ndjson --yes
-      pulsar-meta compress-cursors --compression none --copy-to plain.ndjson --store snapshot:all.ndjson
+      pulsar-meta compress-cursors --compression none --copy-to plain.ndjson
     """
     rule = _rule("cursor", options, only_with_properties=only_with_properties)
     request = _Request(rule, scope, tuple(cursor or ()), options, tuple(files or ()), copy_to)

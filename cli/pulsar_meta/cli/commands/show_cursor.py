@@ -247,7 +247,7 @@ def convert_cursor(
     Examples:
       pulsar-meta convert-cursor orders --to ranges --entries bookie: --dry-run
       pulsar-meta convert-cursor --all --to ranges --for-version 2.11.0 --yes
-      pulsar-meta convert-cursor --file cursor.bin --to ranges --entries bookie-disk:/data/bookie --yes
+      pulsar-meta convert-cursor --file cursor.bin --to ranges --dry-run
     """
     if to is To.BITSET:
         raise UsageError(NO_BITS)
