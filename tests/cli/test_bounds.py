@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.program import environment, pulsar_meta_here
-from tests.peak_memory import zookeeper_gzip
+from tests.peak_memory import run_measured, zookeeper_gzip
 
 MIB = str(1 << 20)
 
@@ -20,4 +22,30 @@ def refused(folder: Path, *words: str, **limits: str) -> str:
 def test_a_compressed_zookeeper_snapshot_may_not_grow_without_limit(tmp_path: Path) -> None:
     zookeeper_gzip(tmp_path, size=4 << 20)
     message = refused(tmp_path, "ls", "/", "--store", "zk-files:zk", PULSAR_META_MAX_UNPACKED=MIB)
+    assert "(raise the limit with PULSAR_META_MAX_UNPACKED)" in message
+
+
+LINE = b"x [main:A@1] - [public/default/persistent/orders] Created new ledger 1360\n"
+
+
+def test_a_brokers_log_may_have_lines_of_any_length(tmp_path: Path, capture: Callable[[str], Path]) -> None:
+    with (tmp_path / "broker.log").open("wb") as file:
+        file.write(LINE.replace(b"1360", b"64") + b"[")
+        # A sparse file with a line of 512 MB.
+        file.seek(1 << 29)
+        file.write(b"]\n" + LINE)
+    run = run_measured(
+        *("rebuild", "--broker-log", "broker.log", "--unnamed", "-o", "ndjson"),
+        *("--entries", f"bookie-disk:{capture('pulsar-4.2.4')}"),
+        folder=tmp_path,
+    )
+    assert run.code == 0, run.stderr
+    assert run.peak < 400
+
+
+def test_a_compressed_log_of_a_broker_may_not_grow_without_limit(tmp_path: Path) -> None:
+    (tmp_path / "broker.log.gz").write_bytes(gzip.compress(b"\n" * (4 << 20)))
+    rebuild = ("rebuild", "--broker-log", "broker.log.gz", "--entries", "bookie-disk:.", "--output", "out")
+    message = refused(tmp_path, *rebuild, PULSAR_META_MAX_UNPACKED=MIB)
+    assert "broker.log.gz: " in message
     assert "(raise the limit with PULSAR_META_MAX_UNPACKED)" in message

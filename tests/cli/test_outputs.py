@@ -31,6 +31,11 @@ def write(path: Path, text: str = "new") -> None:
         out.write(text)
 
 
+@pytest.mark.parametrize("text", [" " * 500_000, " \n" * 250_000, "a " * 250_000])
+def test_the_time_for_a_message_grows_with_its_length(text: str) -> None:
+    assert "\n" not in message_line(text)
+
+
 def test_a_file_keeps_the_mode_of_the_old_one(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_text("old")

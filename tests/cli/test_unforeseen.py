@@ -91,3 +91,8 @@ def test_an_interrupt_during_start_up_is_silent(module: str, tmp_path: Path) -> 
         input=b"", capture_output=True, env=environment(tmp_path), timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "a://", "password ", "token", "= "])
+def test_the_time_to_hide_secrets_in_a_traceback_grows_with_its_length(piece: str) -> None:
+    assert errors._without_secrets(piece * 300_000)

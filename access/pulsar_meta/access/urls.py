@@ -80,6 +80,7 @@ def _first_line(text: str, otherwise: str, name: str) -> str:
 
 DEFAULT_TIMEOUT = 10.0
 LAST_PORT = 65535
+LONGEST = 4096
 LARGEST_CERTIFICATE = 16 << 20
 COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 
@@ -100,9 +101,15 @@ def redact(text: str) -> str:
     """Replace the credentials in a URL, or in a text with URLs, by ***.
 
     Credentials are everything before the last `@` (or %40) of an authority, and query options with names like
-    password, secret and token. References to secrets (`auth=file:…`) are kept.
+    password, secret and token. References to secrets (`auth=file:…`) are kept. A text is cut after `LONGEST`
+    characters, because the time grows by the square of its length.
     """
-    text = _authority_re.sub(_without_user, text)
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    try:
+        text = _authority_re.sub(_without_user, text)
+    except RecursionError:
+        # Hundreds of URLs without a space between them.
+        return "***"
     return _secret_option_re.sub(r"\g<name>***", _bare_re.sub(r"\g<scheme>***@", text))
 
 

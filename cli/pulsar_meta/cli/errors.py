@@ -135,9 +135,11 @@ class Parts:
 
 # The message of a Python exception may contain a whole value.
 _MAX_MESSAGE: Final = 300
-_url_re = lazy_pattern(r"[A-Za-z][\w+.-]*://[^\s'\"]+")
+# The bounds and lookbehinds keep the time linear, because tracebacks contain texts from files and servers.
+_url_re = lazy_pattern(r"(?<![\w+.-])[A-Za-z][\w+.-]{0,40}://[^\s'\"]+")
 _secret_re = lazy_pattern(
-    r"([\w.-]*(?:passw(?:or)?d|secret|token|credential|api_?key)['\"]?\s*[=:]\s*)[^\s,;&)}\]]+", re.IGNORECASE
+    r"((?:passw(?:or)?d|secret|token|credential|api_?key)['\"]?\s{0,9}[=:]\s{0,9})[^\s,;&)}\]]+",
+    re.IGNORECASE,
 )
 
 

@@ -67,7 +67,7 @@ TABLE_FORMAT: Final = 5
 BINDING_CONFIG: Final = "rocksdict-config.json"
 IMMUTABLE: Final = (".sst", ".blob")
 
-_format_re = re.compile(r"^\s*format_version=(\d+)\s*$", re.MULTILINE)
+_format_re = re.compile(r"^[ \t]*format_version=(\d{1,9})[ \t]*$", re.MULTILINE)
 
 
 def is_nowhere(database: Path) -> bool:

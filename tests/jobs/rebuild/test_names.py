@@ -218,6 +218,12 @@ def test_a_brokers_log_names_topics_and_cursors() -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["[" + "a/" * 500_000, "[a/b] Cursor " * 80_000, "[" * 1_000_000])
+def test_the_time_for_a_line_of_a_brokers_log_grows_with_its_length(text: str) -> None:
+    # It grew by the square: minutes for the first text.
+    assert names_in_log([text]) == {}
+
+
 def test_a_cursors_name_for_a_data_ledger_is_refused(capture: Callable[[str], Path]) -> None:
     with pytest.raises(UsageError, match="of kind data"):
         rebuilt(capture("pulsar-4.2.4"), '{"ledger_id": 64, "topic": "marks", "cursor": "holes"}')

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Final
 
 import typer
 
@@ -19,8 +20,9 @@ from pulsar_meta.cli.inputs import open_input, read_lines
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, LimitError, UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.limits import LIMITS
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.offload import open_offload
@@ -37,6 +39,9 @@ from pulsar_meta.jobs.rebuild.rebuilt import (
 )
 from pulsar_meta.jobs.rebuild.scan import Scanner, WorkFile, local_scanner, work_file_head, work_file_of
 from pulsar_meta.jobs.topics.topic import Ledger
+
+# The lines that name ledgers are shorter, even if all names in them have their largest size.
+_LONGEST_LINE: Final = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -162,14 +167,31 @@ def _logged_names(files: Iterable[Path]) -> dict[int, Named]:
     names: dict[int, Named] = {}
     for file in files:
         with open_input(file) as stream:
-            lines = gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream
             try:
-                names |= names_in_log(line.decode("utf-8", "replace") for line in lines)
+                names |= names_in_log(_log_lines(stream, compressed=file.suffix == ".gz"))
+            except LimitError as error:
+                raise error.within(str(file)) from error
             except EOFError as error:
                 raise DecodeError("the file is truncated", source=str(file)) from error
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise DecodeError(f"not a valid gzip file: {error}", source=str(file)) from error
     return names
+
+
+def _log_lines(stream: IO[bytes], *, compressed: bool) -> Iterator[str]:
+    """Yield the lines of a broker's log, each cut after `_LONGEST_LINE` bytes.
+
+    Raises LimitError if a compressed log is too large.
+    """
+    lines = gzip.GzipFile(fileobj=stream) if compressed else stream
+    unpacked, begins = 0, True
+    while line := lines.readline(_LONGEST_LINE):
+        if compressed:
+            unpacked += len(line)
+            LIMITS.check_file(os.fstat(stream.fileno()).st_size, unpacked)
+        if begins:
+            yield line.decode("utf-8", "replace")
+        begins = line.endswith(b"\n")
 
 
 def _old_store(shell: Shell, url: str, faults: Faults) -> OldStore:

@@ -25,7 +25,8 @@ IN_JSON: Final = {code: f"\\u{code:04x}" for code in _ESCAPES if code >= 127}
 
 
 _iso_time_re: Final = lazy_pattern(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2}T)([0-9]{2}:[0-9:.]+Z)")
-_line_end_re = lazy_pattern(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
+# The lookbehind keeps the time linear, because a long run of spaces is tried only at its beginning.
+_line_end_re = lazy_pattern(r"(?<!\s)\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def harmless(text: str, escapes: Mapping[int, str] = _IN_A_LINE) -> str:

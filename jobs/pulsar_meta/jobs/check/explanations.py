@@ -12,7 +12,7 @@ from pulsar_meta.jobs.check.codes import Code, Severity, all_codes
 
 # A shorter part of a message fits too many messages.
 _SHORTEST: Final = 6
-_exception_re: Final = re.compile(r"\w+(?:exception|error)\b")
+_exception_re: Final = re.compile(r"\w{1,120}(?:exception|error)\b")
 _Score = Callable[[str, str], int]
 
 

@@ -182,9 +182,9 @@ def _by_messages(clues: Iterable[DataClues | CompactedClues]) -> Iterator[tuple[
 IN_LOG: Final = "a broker's log names it"
 _ledger: Final = r"(?P<ledger>\d{1,19})"
 _cursor: Final = r"(?P<cursor>\S+)"
-_line_re: Final = re.compile(
-    r"\[(?P<name>[^\s\[\]]+/[^\s\[\]]+)\] (?P<event>(?:Created|Updated|Cursor|Opened) .*)"
-)
+# The name has at least one slash, which `_named` checks, because two repetitions around it would take time by
+# the square of its length.
+_line_re: Final = re.compile(r"\[(?P<name>[^\s\[\]]+)\] (?P<event>(?:Created|Updated|Cursor|Opened) .*)")
 _event_res: Final = tuple(
     re.compile(pattern)
     for pattern in (
