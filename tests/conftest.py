@@ -25,7 +25,7 @@ from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark.session import spark_session
 from tests.servers import etcd, java, oxia, processes, report, zookeeper
 from tests.servers.jars import NoJars
-from tests.servers.restartable import skip_or_fail
+from tests.servers.restartable import is_required, skip_or_fail
 from tests.servers.versions import NO_JARS
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def root() -> str:
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.ZookeeperServer]:
     """A real ZooKeeper for all tests of a worker. A test that kills it must start it again."""
-    skip_or_fail(zookeeper.why_not())
+    skip_or_fail("zookeeper", zookeeper.why_not())
     with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
@@ -168,7 +168,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zooke
 @pytest.fixture(scope="session")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.EtcdServer]:
     """A real etcd for all tests of a worker. A test that kills it must start it again."""
-    skip_or_fail(etcd.why_not())
+    skip_or_fail("etcd", etcd.why_not())
     with etcd.EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
         yield server
 
@@ -176,7 +176,7 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.EtcdS
 @pytest.fixture(scope="session")
 def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oxia.OxiaServer]:
     """A real Oxia for all tests of a worker. A test that kills it must start it again."""
-    skip_or_fail(oxia.why_not())
+    skip_or_fail("oxia", oxia.why_not())
     with oxia.OxiaServer(tmp_path_factory.mktemp("oxia")) as server:
         yield server
 
@@ -184,7 +184,7 @@ def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oxia.OxiaS
 @pytest.fixture(scope="session")
 def session() -> Iterator[SparkSession]:
     """The Spark session of a worker. Code under test gets it too, even if it asks for other settings."""
-    skip_or_fail(java.why_not())
+    skip_or_fail("java", java.why_not())
     conf = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
     with spark_session(SparkSettings("local[2]", conf)) as session:
         yield session
@@ -197,14 +197,20 @@ def no_gc_freeze() -> Iterator[None]:
         yield
 
 
+def pytest_configure() -> None:
+    """Refuse a PULSAR_META_REQUIRED with an unknown name."""
+    is_required("all")
+
+
 def pytest_collection_finish() -> None:
     """Turn garbage collection on again, and let it skip the imported modules and the collected tests."""
     gc.freeze()
     gc.enable()
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """Collect garbage once, so that the five collections that pytest runs next have nothing to search."""
+    report.fail_unexplained(session)
     gc.collect()
     gc.freeze()
 
@@ -243,7 +249,7 @@ def _kind(item: pytest.Item) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
     if item.get_closest_marker("spark") or item.get_closest_marker("java"):
-        skip_or_fail(java.why_not())
+        skip_or_fail("java", java.why_not())
     processes.unmarked_test = None if {"server", "java", "spark"} & set(item.keywords) else item.nodeid
     yield from _skip_or_fail_without_jars()
 
@@ -254,11 +260,11 @@ def pytest_runtest_call() -> Generator[None]:
 
 
 def _skip_or_fail_without_jars() -> Generator[None]:
-    """Skip a test that needs the jars of Pulsar if they are missing; in CI, fail."""
+    """Skip a test that needs the jars of Pulsar if they are missing; if they are required, fail."""
     try:
         yield
     except NoJars as error:
-        skip_or_fail(f"{NO_JARS}{error}")
+        skip_or_fail("maven", f"{NO_JARS}{error}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

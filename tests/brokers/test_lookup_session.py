@@ -19,6 +19,7 @@ from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError
 from pulsar_meta.codecs.wire.commands import encode_command, parse_service_url
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse
+from tests.servers.limits import must_end
 from tests.servers.scripted import STRANGE_SERVERS, dripping, tcp_server
 
 Behaviour = Callable[[socket.socket], None]
@@ -88,13 +89,10 @@ def answer_well(client: socket.socket) -> None:
 
 @pytest.mark.parametrize("behaviour", [lambda client: time.sleep(1), ping_endlessly, drip])
 def test_a_lookup_never_hangs(behaviour: Behaviour) -> None:
-    began = time.monotonic()
-    with server(behaviour) as port:
+    with server(behaviour) as port, must_end():
         outcome = lookup(port)
-        took = time.monotonic() - began
     assert isinstance(outcome.error, UnreachableError)
     assert "no answer within 0.3 seconds" in str(outcome.error)
-    assert took < 5
 
 
 @pytest.mark.parametrize(
@@ -196,18 +194,14 @@ def test_unreadable_certificates_are_usage_errors(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("scheme", ["pulsar", "pulsar+ssl"])
 def test_misbehaving_servers_are_named_in_a_one_line_error(name: str, scheme: str) -> None:
     """Includes servers that send the TLS handshake so slowly that it never completes."""
-    began = time.monotonic()
-    with tcp_server(STRANGE_SERVERS[name]) as port:
+    with tcp_server(STRANGE_SERVERS[name]) as port, must_end():
         outcome = lookup(port, scheme=scheme, timeout=0.5)
-        assert time.monotonic() - began < 8
     assert isinstance(outcome.error, UnreachableError | DecodeError)
     assert f"127.0.0.1:{port}" in str(outcome.error)
     assert len(str(outcome.error).splitlines()) == 1
 
 
 def test_a_handshake_that_drips_bytes_times_out() -> None:
-    began = time.monotonic()
-    with tcp_server(dripping(b"\x16\x03\x03\x40\x00\x02", pause=0.1)) as port:
+    with tcp_server(dripping(b"\x16\x03\x03\x40\x00\x02", pause=0.1)) as port, must_end():
         outcome = lookup(port, scheme="pulsar+ssl", timeout=0.6)
     assert "no answer within 0.6 seconds" in str(outcome.error)
-    assert time.monotonic() - began < 8

@@ -25,7 +25,7 @@ KILLED_AFTER = 15
 @pytest.fixture
 def store_url(tmp_path: Path) -> Iterator[str]:
     """Start a ZooKeeper and return its URL."""
-    skip_or_fail(zookeeper.why_not())
+    skip_or_fail("zookeeper", zookeeper.why_not())
     with zookeeper.ZookeeperServer(tmp_path / "zookeeper") as running:
         yield f"zk://{running.address}"
 

@@ -25,9 +25,7 @@ CURSOR = "/managed-ledgers/public/default/persistent/orders/batch-idx"
 @pytest.fixture
 def history(capture: Callable[[str], Path], tmp_path: Path) -> str:
     """The URL of ZooKeeper files with the writes of a cursor's record that the capture's broker made."""
-    missing = zookeeper.why_not()
-    if missing is not None:
-        skip_or_fail(missing)
+    skip_or_fail("zookeeper", zookeeper.why_not())
     folder = capture("pulsar-4.2.4")
     names = ["metadata-after-step-2", "metadata-after-step-3-killed", "metadata"]
     version = ABSENT

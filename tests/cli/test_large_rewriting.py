@@ -35,7 +35,7 @@ def cursors() -> dict[str, bytes]:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[zookeeper.ZookeeperServer]:
     """A ZooKeeper with many cursors."""
-    skip_or_fail(zookeeper.why_not())
+    skip_or_fail("zookeeper", zookeeper.why_not())
     with zookeeper.ZookeeperServer(tmp_path / "zookeeper") as running:
         with open_store(f"zk://{running.address}", read_only=False) as store:
             done = store.put_many([(path, value, ABSENT) for path, value in cursors().items()])

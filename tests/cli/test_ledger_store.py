@@ -26,7 +26,7 @@ def ledger_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
         create_database(database, "rocksdb:")
         yield f"rocksdb:{database}"
         return
-    skip_or_fail(etcd.why_not())
+    skip_or_fail("etcd", etcd.why_not())
     with etcd.EtcdServer(tmp_path / "server") as server:
         yield f"etcd://{server.address}"
 

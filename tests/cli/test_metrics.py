@@ -115,7 +115,7 @@ def test_the_dashboard_lets_the_user_choose_the_data_source() -> None:
 @pytest.mark.interop
 def test_prometheus_reads_metrics_and_rules(damaged: str, tmp_path: Path) -> None:
     if shutil.which("promtool") is None:
-        skip_or_fail("promtool is not installed (Debian: prometheus)")
+        skip_or_fail("promtool", "promtool is not installed (Debian: prometheus)")
     checked = subprocess.run(["promtool", "check", "rules", str(MONITORING / "alerts.yml")], check=False)
     assert checked.returncode == 0
     for command in ("check", "top"):

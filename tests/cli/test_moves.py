@@ -28,8 +28,8 @@ SERVERS: dict[str, Callable[[Path], RestartableServer]] = {
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Empty servers of each kind for this test alone, because it compares complete stores."""
-    for why_not in (zookeeper.why_not, etcd.why_not, oxia.why_not):
-        skip_or_fail(why_not())
+    for program, server in (("zookeeper", zookeeper), ("etcd", etcd), ("oxia", oxia)):
+        skip_or_fail(program, server.why_not())
     with ExitStack() as stack:
         running = {
             kind: stack.enter_context(server(tmp_path / f"{kind}-server")) for kind, server in SERVERS.items()

@@ -119,7 +119,7 @@ def test_differences_are_shown_on_a_page(capture: Capture, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["check", "disk", "cursor", "top", "diff"])
 def test_a_browser_shows_a_page_without_console_messages(capture: Capture, name: str, tmp_path: Path) -> None:
     if shutil.which("chromium") is None:
-        skip_or_fail("chromium is not installed (Debian: chromium)")
+        skip_or_fail("chromium", "chromium is not installed (Debian: chromium)")
     file = tmp_path / "page.html"
     folder = capture("pulsar-4.2.4")
     if name == "diff":

@@ -25,10 +25,10 @@ SERVERS: dict[str, Callable[[Path], RestartableServer]] = {
     "etcd": etcd.EtcdServer,
     "oxia": oxia.OxiaServer,
 }
-WHY_NOT: dict[str, Callable[[], str | None]] = {
-    "zk": zookeeper.why_not,
-    "etcd": etcd.why_not,
-    "oxia": oxia.why_not,
+NEEDED: dict[str, tuple[str, Callable[[], str | None]]] = {
+    "zk": ("zookeeper", zookeeper.why_not),
+    "etcd": ("etcd", etcd.why_not),
+    "oxia": ("oxia", oxia.why_not),
 }
 SAME = ["--ignore", "brokers", "--ignore", "parents", "--bytes"]
 
@@ -39,7 +39,8 @@ SAME = ["--ignore", "brokers", "--ignore", "parents", "--bytes"]
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty store of each kind for this test alone, because it compares the complete store."""
     if request.param in SERVERS:
-        skip_or_fail(WHY_NOT[request.param]())
+        program, why_not = NEEDED[request.param]
+        skip_or_fail(program, why_not())
         with SERVERS[request.param](tmp_path / "server") as server:
             yield f"{request.param}://{server.address}"
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.java_properties import Property, decode_properties, last_values
-from tests.servers.jvm import Jvm
+from tests.servers.jvm import Jvm, why_no_libjvm
 from tests.servers.restartable import skip_or_fail
 
 # The expected settings are those of java.util.Properties in Java 17.
@@ -78,8 +77,7 @@ def test_any_bytes_are_settings_or_a_decode_error(data: bytes) -> None:
 
 @pytest.mark.java
 def test_java_reads_random_files_the_same() -> None:
-    if shutil.which("java") is None:
-        skip_or_fail("java is not on the PATH (a Java runtime from PyPI cannot run inside Python)")
+    skip_or_fail("libjvm", why_no_libjvm())
     pieces = [
         b"a",
         b"b",

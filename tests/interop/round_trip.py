@@ -183,7 +183,7 @@ def other_topics(pulsar: PulsarStandalone) -> Iterator[Topic]:
         keep(pulsar, topic)
         programs.produce_cpp(pulsar.service_url, topic.name, codec, 6 if codec != "ZSTD" else 0, PER_TOPIC)
         yield topic
-    skip_or_fail(programs.why_no_go())
+    skip_or_fail("go", programs.why_no_go())
     for codec in GO_CODECS:
         topic = Topic(f"{PUBLIC}/go-{codec.lower()}", PER_TOPIC)
         keep(pulsar, topic)

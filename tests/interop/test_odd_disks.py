@@ -19,7 +19,7 @@ NAMES = [*layouts(None), "reused-aligned", "reused-within"]
 def test_what_the_bookie_serves_is_read(name: str, tmp_path: Path) -> None:
     makers = layouts(compile_provider(tmp_path))
     if name not in makers:
-        skip_or_fail("javac is not installed (Debian: openjdk-17-jdk-headless)")
+        skip_or_fail("javac", "javac is not installed (Debian: openjdk-17-jdk-headless)")
     makers[name](tmp_path / name)
     for scan in (False, True):
         assert differences(tmp_path / name, scan=scan) == []

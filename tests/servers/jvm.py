@@ -16,6 +16,7 @@ import select
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +52,21 @@ def java_options(scratch: Path, heap: str = "1g") -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
     ]
+
+
+@cache
+def why_no_libjvm() -> str | None:
+    """Return why Java can't run inside Python here, or None if it can.
+
+    JPype loads libjvm.so, which a Java runtime from PyPI does not have.
+    """
+    import jpype
+
+    try:
+        jpype.getDefaultJVMPath()
+    except (jpype.JVMNotFoundException, jpype.JVMNotSupportedException) as error:
+        return f"no Java that can run inside Python, such as Debian's openjdk-17-jre-headless: {error}"
+    return None
 
 
 class JavaFailed(Exception):

@@ -8,11 +8,16 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import pytest
 
 from tests.servers.processes import Process, Servers
+
+# The programs that some tests need. PULSAR_META_REQUIRED has the names of those that must be there, or `all`.
+PROGRAMS: Final = (
+    "java", "zookeeper", "etcd", "oxia", "maven", "go", "javac", "libjvm", "promtool", "chromium"
+)  # fmt: skip
 
 
 class RestartableServer(Servers):
@@ -79,10 +84,22 @@ class RestartableServer(Servers):
         self.kill()
 
 
-def skip_or_fail(reason: str | None) -> None:
-    """Skip the test with the reason why a server is not available. In CI, fail instead."""
+def is_required(program: str) -> bool:
+    """Return True if tests that need `program`, one of PROGRAMS, must not be skipped.
+
+    Raises pytest.UsageError if PULSAR_META_REQUIRED has another name.
+    """
+    required = set(os.environ.get("PULSAR_META_REQUIRED", "").split())
+    if unknown := required - {*PROGRAMS, "all"}:
+        names = ", ".join(sorted(unknown))
+        raise pytest.UsageError(f"PULSAR_META_REQUIRED: {names}: expected {', '.join(PROGRAMS)}, all")
+    return bool(required & {program, "all"})
+
+
+def skip_or_fail(program: str, reason: str | None) -> None:
+    """Skip the test with the reason why it can't run `program`. If the program is required, fail instead."""
     if reason is None:
         return
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
+    if is_required(program):
+        pytest.fail(f"{program} is required: {reason}")
     pytest.skip(reason)

@@ -27,7 +27,8 @@ def tcp_server(talk: Talk) -> Iterator[int]:
 
     def speak(client: socket.socket) -> None:
         with client, suppress(OSError, struct.error):
-            client.settimeout(20)
+            # Longer than any test: a client that ignores its own limit must hang.
+            client.settimeout(300)
             talk(client)
 
     def serve() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.jvm import Jvm
+from tests.servers.jvm import Jvm, why_no_libjvm
 from tests.servers.processes import Process, ServerFailed, Servers, free_port, port_answers, port_is_free
+from tests.servers.restartable import skip_or_fail
 
 pytestmark = pytest.mark.server
 
@@ -85,6 +86,7 @@ def test_a_server_that_is_not_ready_in_time_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.java
 def test_a_java_that_does_not_answer_is_killed() -> None:
+    skip_or_fail("libjvm", why_no_libjvm())
     with Jvm(None, heap="64m") as jvm:
         assert jvm.call("os:getpid") == jvm.process.pid
         with pytest.raises(ServerFailed, match=r"time:sleep has not answered after 0\.2 s"):

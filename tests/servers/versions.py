@@ -3,7 +3,8 @@
 `PULSAR_VERSIONS="2.8.2 4.2.4"` chooses them (`make interop VERSIONS=…`). PULSAR_META_FULL=1 selects the full
 sizes: 20 000 values in each test of the oracle, more than half a million per version. Without Maven, the
 tests are skipped with a reason that starts with NO_JARS, and `tests.servers.report` prints what did not run.
-In CI, they fail instead.
+If PULSAR_META_REQUIRED
+has `maven` or `all`, they fail instead.
 """
 
 from __future__ import annotations

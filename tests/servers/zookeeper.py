@@ -37,7 +37,7 @@ class ZookeeperServer(RestartableServer):
 
     def __init__(self, directory: Path, *, settings: str = "", java_options: tuple[str, ...] = ()) -> None:
         """Skips the test if there is no Java."""
-        skip_or_fail(why_not())
+        skip_or_fail("zookeeper", why_not())
         super().__init__(directory, free_port())
         (directory / "data").mkdir()
         (directory / "log4j2.properties").write_text(_LOG4J)

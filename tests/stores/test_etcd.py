@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 import urllib.request
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from pulsar_meta.stores.grpc_client import GrpcClient
 from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
 from tests.servers.certificates import make_certificates
 from tests.servers.etcd import EtcdServer, why_not
+from tests.servers.limits import must_end
 from tests.servers.restartable import skip_or_fail
 
 Gateway = Callable[..., dict[str, Any]]
@@ -278,11 +278,12 @@ class TestEtcdsOwn(EtcdFixtures):
                 assert store.children("/nowhere") == []
 
     def test_a_server_that_accepts_and_never_answers_times_out(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            started = time.monotonic()
-            with pytest.raises(UnreachableError):
-                registry.open_store(f"etcd://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
-            assert time.monotonic() - started < 8
+        with (
+            socket.create_server(("127.0.0.1", 0)) as silent,
+            pytest.raises(UnreachableError),
+            must_end(),
+        ):
+            registry.open_store(f"etcd://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
 
     def test_nothing_is_logged(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(UnreachableError):
@@ -292,7 +293,7 @@ class TestEtcdsOwn(EtcdFixtures):
 
 @pytest.mark.server
 def test_tls_connections_need_the_right_certificates(tmp_path: Path) -> None:
-    skip_or_fail(why_not())
+    skip_or_fail("etcd", why_not())
     made = make_certificates(tmp_path / "certificates")
     with EtcdServer(tmp_path / "etcd", tls=(made.server, made.server_key)) as server:
         url = f"etcds://{server.address}?timeout=20&ca={made.authority}"
@@ -309,7 +310,7 @@ class TestPassword:
     @pytest.fixture
     def locked(self, tmp_path: Path) -> Iterator[EtcdServer]:
         """A server that admits only root, with the password s3cr3t."""
-        skip_or_fail(why_not())
+        skip_or_fail("etcd", why_not())
         with EtcdServer(tmp_path / "etcd") as server:
             ask = gateway(server)
             ask("auth/user/add", name="root", password="s3cr3t")

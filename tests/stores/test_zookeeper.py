@@ -16,6 +16,7 @@ from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.zookeeper import ZookeeperStore
 from tests.contracts.store import Fills, Opener, ServerContract, StoreContract, put_all
 from tests.servers.certificates import make_certificates
+from tests.servers.limits import must_end
 from tests.servers.processes import free_port
 from tests.servers.zookeeper import ZookeeperServer
 
@@ -292,11 +293,12 @@ class TestZookeepersOwn(ZookeeperFixtures):
                     registry.open_store(f"zk://127.0.0.1:{port}?{options}&timeout=1")
 
     def test_a_server_that_accepts_and_never_answers_times_out(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            started = time.monotonic()
-            with pytest.raises(UnreachableError):
-                registry.open_store(f"zk://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
-            assert time.monotonic() - started < 8
+        with (
+            socket.create_server(("127.0.0.1", 0)) as silent,
+            pytest.raises(UnreachableError),
+            must_end(),
+        ):
+            registry.open_store(f"zk://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
 
     def test_nothing_is_logged(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(UnreachableError):

@@ -32,9 +32,7 @@ OPTIONS = (
 
 @pytest.fixture(autouse=True)
 def needs_java() -> None:
-    missing = zookeeper.why_not()
-    if missing is not None:
-        skip_or_fail(missing)
+    skip_or_fail("zookeeper", zookeeper.why_not())
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from pulsar_meta.codecs.errors import (
     NotFoundError,
     UnreachableError,
 )
+from pulsar_meta.jobs.rewrite import apply
 from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, TRIES, Speed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep, write
 from pulsar_meta.jobs.rewrite.guards import COORDINATOR, owners_path
@@ -117,13 +119,20 @@ def test_a_change_to_one_value_needs_the_version_that_was_read() -> None:
         remove_rule(None, ["child"])(store.read("/v00000"))
 
 
-def test_the_rate_is_kept(make_run: MakeRun) -> None:
-    import time
+def test_the_rate_is_kept(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The run has begun at the real time, which is earlier.
+    now, sleeps = time.monotonic() + 1000, list[float]()
 
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        sleeps.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr(apply, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     store = letters(60)
-    begun = time.monotonic()
     make_run(store, speed=Speed(rate=100)).apply(all_upper(store), upper)
-    assert 0.3 < time.monotonic() - begun < 30
+    # Groups of 25, 25 and 10 values; the run ends without a pause.
+    assert sleeps == pytest.approx([0.25, 0.25])
 
 
 def test_a_stopped_run_finishes_its_group_and_can_be_resumed(make_run: MakeRun) -> None:

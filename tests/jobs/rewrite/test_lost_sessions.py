@@ -47,7 +47,7 @@ Values = dict[str, bytes]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.ZookeeperServer]:
     """A server that ends sessions after at most three seconds."""
-    skip_or_fail(zookeeper.why_not())
+    skip_or_fail("zookeeper", zookeeper.why_not())
     settings = f"minSessionTimeout=500\nmaxSessionTimeout={SESSION * 1000:.0f}"
     with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), settings=settings) as running:
         yield running
