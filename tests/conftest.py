@@ -248,6 +248,8 @@ def _kind(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    if item.get_closest_marker("linux") and sys.platform != "linux":
+        pytest.skip("it needs /proc or /dev/full, which only Linux has")
     if item.get_closest_marker("spark") or item.get_closest_marker("java"):
         skip_or_fail("java", java.why_not())
     processes.unmarked_test = None if {"server", "java", "spark"} & set(item.keywords) else item.nodeid

@@ -202,6 +202,7 @@ def children(pid: int) -> list[int]:
     return []
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(("ending", "code"), [("closed", 0), ("interrupted", 130)])
 def test_no_process_survives_an_early_end(capture: Capture, tmp_path: Path, ending: str, code: int) -> None:
     folder = capture("pulsar-4.2.4")

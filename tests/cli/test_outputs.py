@@ -71,7 +71,10 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
 
 def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as stream:
-        for name in (f"/dev/fd/{stream.fileno()}", f"/proc/self/fd/{stream.fileno()}"):
+        for folder in ("/dev/fd", "/proc/self/fd"):
+            if not Path(folder).exists():
+                continue
+            name = f"{folder}/{stream.fileno()}"
             assert outputs.sibling_path(Path(name), ".idx") is None
             write(Path(name))
             assert stream.read() == "new"

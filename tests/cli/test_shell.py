@@ -422,6 +422,7 @@ def test_a_count_of_one_is_singular(number: int, nouns: str, text: str) -> None:
     assert counted(number, nouns) == text
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("words", ["--version", "schema decode", "ls --help"])
 def test_a_full_disk_is_a_one_line_error(words: str) -> None:
     with open("/dev/full", "wb") as full:

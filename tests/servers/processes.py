@@ -31,10 +31,10 @@ _given_ports: set[int] = set()
 # The id of the running test if it has no mark that allows it to start a server. Set by tests/conftest.py.
 unmarked_test: str | None = None
 
-# Runs between pytest and the server. PR_SET_PDEATHSIG (1) survives exec. If pytest died earlier, getppid has
-# changed.
+# Runs between pytest and the server. PR_SET_PDEATHSIG (1), which only Linux has, survives exec. If pytest
+# died earlier, getppid has changed.
 _LAUNCH: Final = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+    "import ctypes, os, sys; sys.platform != 'linux' or ctypes.CDLL(None).prctl(1, 9); "
     "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
 )
 

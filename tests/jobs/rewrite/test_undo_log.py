@@ -126,7 +126,7 @@ def test_the_number_of_unanswered_groups_is_bounded(tmp_path: Path, size: int, g
     log.close()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.linux
 def test_nothing_is_answered_after_a_record_that_did_not_fit(tmp_path: Path) -> None:
     """An answer after half a line would be ambiguous."""
     log = UndoLog(tmp_path / "u", "c", STORE)

@@ -27,6 +27,9 @@ from tests.chaos.actors import cursor
 from tests.servers.limits import must_end
 
 two_processors = pytest.mark.skipif(cores() < 2, reason="needs two processors")
+# Most of these tests look for the other process in /proc.
+pytestmark = pytest.mark.linux
+
 RULE = Recompression("cursor", "zstd", threshold=64)
 
 
