@@ -19,6 +19,7 @@ from pulsar_meta.codecs.frames.row_schema import (
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.cursors.backlog_age import BacklogAges
 from pulsar_meta.jobs.cursors.documents import (
     MessageCounter,
     SubscriptionDetail,
@@ -210,8 +211,8 @@ class Topic:
         If entries were opened, the cursor ledgers give the positions of subscriptions in use and their
         backlogs in messages. A corrupt record causes an `Incomplete` warning. Raises UnreachableError.
         """
-        messages = self._message_counter()
-        return [line_of(cursor, messages) for cursor in self._opened.subscriptions().all(self._topic)]
+        messages, ages = self._message_counter(), BacklogAges.today(self._opened.given_entries)
+        return [line_of(cursor, messages, ages) for cursor in self._opened.subscriptions().all(self._topic)]
 
     def cursor(self, name: str) -> SubscriptionDetail:
         """Return the document of `pulsar-meta show-cursor TOPIC CURSOR -o json` about a subscription.
@@ -221,7 +222,8 @@ class Topic:
         opened = self._opened
         subscription = opened.subscriptions().one(self._topic, name)
         pending = pending_acks(opened.store, opened.given_entries, TopicName.parse(self.name), name)
-        return detail_of(subscription, self._message_counter(), CursorLimits.of(None), pending)
+        ages = BacklogAges.today(opened.given_entries)
+        return detail_of(subscription, self._message_counter(), ages, CursorLimits.of(None), pending)
 
     def seek(
         self,

@@ -20,6 +20,7 @@ from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.jobs.cursors.backlog_age import BacklogAges
 from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, line_of
 from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, SubscriptionReader
 from pulsar_meta.jobs.topics.segments import old_part
@@ -143,11 +144,11 @@ def _on_time(span: _Span, whole: tuple[int, int]) -> str:
 
 def _subscriptions(reader: SubscriptionReader, topic: Topic, _: str | None) -> Iterator[Text]:
     messages = None if reader.source is None else MessageCounter(reader.source)
-    cursors = reader.all(topic)
+    cursors, ages = reader.all(topic), BacklogAges.today(reader.source)
     shown = False
     for cursor in islice(cursors, SHOWN):
         shown = True
-        document = line_of(cursor, messages)
+        document = line_of(cursor, messages, ages)
         in_messages = document["backlog_messages"]
         left = f"backlog {backlog_of(dict(document)) or 'not known'}"
         left += "" if in_messages is None else f", {counted(in_messages, 'messages')}"
@@ -168,7 +169,8 @@ def _subscription(reader: SubscriptionReader, topic: Topic, cursor: str | None) 
     subscription = reader.one(topic, cursor)
     messages = None if reader.source is None else MessageCounter(reader.source)
     pending = pending_acks(reader.store, reader.source, TopicName.parse(topic.name), cursor)
-    document = dict(detail_of(subscription, messages, Limits.of(None), pending))
+    ages = BacklogAges.today(reader.source)
+    document = dict(detail_of(subscription, messages, ages, Limits.of(None), pending))
     yield line(f"  of all entries of the topic: {_acked(subscription)}")
     for section in DETAIL.drawing(document):
         yield from _drawn(section)

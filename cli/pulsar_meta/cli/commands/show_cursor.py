@@ -25,6 +25,7 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.cursors.backlog_age import BacklogAges
 from pulsar_meta.jobs.cursors.conversion import Conversion
 from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, history_of, line_of
 from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, SubscriptionReader
@@ -55,11 +56,13 @@ def show_cursor(
     Use it when messages are redelivered or a backlog doesn't shrink. While a subscription is in use, its
     state is in the last entry of the cursor's ledger, and the record in the store is outdated. Add --entries
     to read the ledger. The backlog is the one that a broker would count after loading the topic; it is in
-    messages if entries have broker metadata.
+    messages if entries have broker metadata. "backlog since" is the time of the oldest unacknowledged entry;
+    without --entries it is the time at which its ledger was closed, so the entry is older.
 
     With a subscription, shows the record next to the ledger, which of the two a broker uses and why, the
-    acknowledgements in open transactions, and how close the cursor is to the limits above which brokers don't
-    persist acknowledgements. Non-durable readers exist only in the brokers' memory and are not shown.
+    backlog by age, the acknowledgements in open transactions, and how close the cursor is to the limits above
+    which brokers don't persist acknowledgements. Non-durable readers exist only in the brokers' memory and
+    are not shown.
 
     Examples:
       pulsar-meta show-cursor orders --store zk://zk1:2181 --entries bookie:
@@ -78,16 +81,16 @@ def show_cursor(
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         totals = _Totals(faults, has_source=source is not None)
         reader = SubscriptionReader.of(opened, source, faults.report)
-        messages = None if source is None else MessageCounter(source)
+        messages, ages = None if source is None else MessageCounter(source), BacklogAges.today(source)
         about = lambda: (redact(opened.url), checked_text(totals.checked, totals.left_out()))  # noqa: E731
         subscriptions = totals.count(_subscriptions(reader, topic, cursor, totals))
         if history and source is not None:
             shell.emit(hide(_states(subscriptions, source, faults)), HISTORY, about=about)
         elif cursor is None:
-            shell.emit(hide(line_of(each, messages) for each in subscriptions), LINES, about=about)
+            shell.emit(hide(line_of(each, messages, ages) for each in subscriptions), LINES, about=about)
         else:
             pending = partial(totals.pending, opened, source)
-            details = (detail_of(each, messages, limits, pending(each)) for each in subscriptions)
+            details = (detail_of(each, messages, ages, limits, pending(each)) for each in subscriptions)
             shell.emit(hide(details), DETAIL, about=about)
         totals.print_summary(shell)
         faults.finish(source)

@@ -30,7 +30,7 @@ def backlog_of(document: Document) -> str:
 
 
 def _line(document: Document) -> list[str]:
-    last = document["last_active"]
+    last, age = document["last_active"], document["backlog_age"]
     numbers = (document[name] for name in ("backlog_messages", *COUNTS))
     return [
         document["topic"],
@@ -38,6 +38,7 @@ def _line(document: Document) -> list[str]:
         document["position"] or "",
         backlog_of(document),
         *map(_number, numbers),
+        "" if age is None or age["since"] is None else iso_time(age["since"]),
         "" if last is None else iso_time(last),
         place_of(document),
     ]
@@ -54,11 +55,14 @@ def _heading(name: str) -> str:
 COUNTS = ("acked_ranges", "partial_batches")
 LINE_FIELDS = (
     "topic", "cursor", "position", "state", "state_ledger", "state_entry", "backlog", "backlog_at_least",
-    "backlog_messages", "acked_ranges", "acked_entries", "partial_batches", "last_active", "why",
-    "scalable_topic",
+    "backlog_messages", "acked_ranges", "acked_entries", "partial_batches", "backlog_age", "last_active",
+    "why", "scalable_topic",
 )  # fmt: skip
 LINES = View(
-    ["topic", "cursor", "position", "backlog", "messages", *map(_heading, COUNTS), "last active", "state"],
+    [
+        *("topic", "cursor", "position", "backlog", "messages", *map(_heading, COUNTS)),
+        *("backlog since", "last active", "state"),
+    ],
     _line,
     frozenset({"backlog", "messages", *map(_heading, COUNTS)}),
     fields=LINE_FIELDS,
@@ -75,6 +79,8 @@ def _details(document: Document) -> Iterator[str]:
     messages = document["backlog_messages"]
     in_messages = "" if messages is None else f", {messages} messages"
     yield f"  backlog: {backlog_of(document) or 'not known'} entries{in_messages}"
+    if document["backlog_age"] is not None:
+        yield from _age(document["backlog_age"])
     if document["last_active"] is not None:
         yield f"  last active: {iso_time(document['last_active'])}"
     if "note" in document:
@@ -88,6 +94,25 @@ def _details(document: Document) -> Iterator[str]:
         reached = f"{left} left" if left > 0 else f"REACHED: {limit['beyond']}"
         origin = "default" if limit["from"] == "default" else f"of {limit['from']}"
         yield f"  {limit['setting']}: {limit['used']} of {limit['limit']} ({origin}), {reached}"
+
+
+AGES = {
+    "hour": "up to 1 hour",
+    "day": "up to 1 day",
+    "week": "up to 7 days",
+    "month": "up to 30 days",
+    "older": "older",
+    "unknown": "of unknown age",
+}
+
+
+def _age(age: Document) -> Iterator[str]:
+    """Yield the time of the oldest entry of a backlog, and its entries by age."""
+    since = "an unknown time" if age["since"] is None else iso_time(age["since"])
+    before = "before " if age["clock"] == "ledger" else ""
+    yield f"  oldest unacknowledged entry: {age['oldest']}, from {before}{since}"
+    counts = (f"{count} {AGES[name]}" for name, count in age["entries"].items() if count)
+    yield f"  backlog by age: {', '.join(counts)}"
 
 
 def _pending(document: Document) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pulsar_meta.codecs.metadata.managed_meaning import (
     position_meaning,
 )
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.cursors.backlog_age import BacklogAge, BacklogAges
 from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, UsedLimit
 from pulsar_meta.jobs.seek.readings import read_one
 from pulsar_meta.jobs.topics.backlog import Run
@@ -96,6 +97,7 @@ class SubscriptionLine(TypedDict):
     acked_ranges: int | None
     acked_entries: int | None
     partial_batches: int | None
+    backlog_age: BacklogAge | None
     last_active: int | None
     why: str
 
@@ -157,7 +159,9 @@ class SubscriptionState(TypedDict):
     properties: dict[str, int]
 
 
-def line_of(subscription: Subscription, messages: MessageCounter | None) -> SubscriptionLine:
+def line_of(
+    subscription: Subscription, messages: MessageCounter | None, ages: BacklogAges
+) -> SubscriptionLine:
     """Describe a subscription in a list; null means unknown."""
     left, cursor_state = subscription.backlog, subscription.cursor_state
     exact = left is not None and left.open_ledger is None
@@ -175,13 +179,18 @@ def line_of(subscription: Subscription, messages: MessageCounter | None) -> Subs
         "acked_ranges": None if left is None else len(left.acked),
         "acked_entries": None if left is None else left.acked_entries,
         "partial_batches": None if state is None else len(state.batchedEntryDeletionIndexInfo),
+        "backlog_age": ages.of(subscription),
         "last_active": subscription.record.lastActive or None,
         "why": subscription.recovery.why,
     }
 
 
 def detail_of(
-    subscription: Subscription, messages: MessageCounter | None, limits: Limits, pending: PendingAcks
+    subscription: Subscription,
+    messages: MessageCounter | None,
+    ages: BacklogAges,
+    limits: Limits,
+    pending: PendingAcks,
 ) -> SubscriptionDetail:
     """Describe all details of a subscription: the line, its record, the last entry of its ledger, the limits.
 
@@ -190,7 +199,7 @@ def detail_of(
     stored = subscription.stored
     envelope = open_envelope(stored.value)
     document: SubscriptionDetail = {
-        **line_of(subscription, messages),
+        **line_of(subscription, messages, ages),
         "record": {
             "path": stored.path,
             "version": stored.version,
