@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import ledger_path
-from pulsar_meta.entries.bookie_client import Ensembles, Segment
+from pulsar_meta.entries.bookie_client import TIMEOUTS_TO_GIVE_UP, Ensembles, Segment
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.base import ABSENT
@@ -122,6 +124,45 @@ def test_a_bookie_that_drips_its_answer_times_out() -> None:
     with bookies(answer, last=3) as source:
         error = in_time(lambda: source.read(LEDGER, 0), UnreachableError)
         assert f"no answer within {SECONDS:g} seconds" in str(error)
+
+
+def test_a_bookie_that_stalls_is_given_up_after_time_outs_in_a_row() -> None:
+    requests: list[bytes] = []
+
+    def silent(client: socket.socket) -> None:
+        while data := client.recv(65536):
+            requests.append(data)
+
+    with bookies(silent, last=99) as source:
+        outcomes = [outcome for _, outcome in unreachable_each(source)]
+        assert len(requests) == TIMEOUTS_TO_GIVE_UP
+        assert len(outcomes) == 100
+        assert "not asked again after 3 time-outs of 0.5 seconds in a row" in outcomes[-1]
+        (note,) = source.notes
+        assert "bookie-disk:" in note
+
+
+def unreachable_each(source: LiveBookies) -> Iterator[tuple[int, str]]:
+    for entry_id in range(100):
+        with pytest.raises(UnreachableError) as caught:
+            source.read(LEDGER, entry_id)
+        yield entry_id, str(caught.value)
+
+
+def test_a_bookie_that_answers_between_time_outs_is_asked_again() -> None:
+    served = honest(99)
+
+    def slow(ledger_id: int, entry_id: int) -> tuple[int, bytes]:
+        if entry_id % 2:
+            time.sleep(SECONDS * 1.5)
+        return served(ledger_id, entry_id)
+
+    with bookies(bookie(slow), last=99) as source:
+        for entry_id in range(8):
+            with suppress(UnreachableError):
+                source.read(LEDGER, entry_id)
+        assert source.read(LEDGER, 98).entry_id == 98
+        assert source.notes == []
 
 
 def test_another_bookie_serves_the_entries_of_one_that_drips() -> None:

@@ -37,6 +37,8 @@ LARGEST_ANSWER: Final = 256 << 20
 
 # For this time, a bookie that did not answer is tried last.
 AVOIDED_SECONDS: Final = 30.0
+# After so many time-outs in a row, a bookie is not asked again.
+TIMEOUTS_TO_GIVE_UP: Final = 3
 
 Answer = TypeVar("Answer")
 
@@ -149,12 +151,20 @@ class BookieClient:
 class BookieConnections:
     """Connections to bookies by bookie id. Every read may raise UnreachableError."""
 
-    def __init__(self, address: Callable[[str], tuple[str, int]], seconds: float) -> None:
-        """Connect on demand to `address(bookie id)`. Each wait may take `seconds`."""
+    def __init__(
+        self, address: Callable[[str], tuple[str, int]], seconds: float, notes: list[str] | None = None
+    ) -> None:
+        """Connect on demand to `address(bookie id)`. Each wait may take `seconds`.
+
+        A bookie that times out `TIMEOUTS_TO_GIVE_UP` times in a row is not asked again; `notes` then gets a
+        message for the user.
+        """
+        self._notes = [] if notes is None else notes
         self._address = address
         self._seconds = seconds
         self._clients: dict[str, BookieClient] = {}
         self._failed: dict[str, float] = {}
+        self._timeouts: dict[str, int] = {}
         self._no_batches: set[str] = set()
 
     def working_first(self, bookies: Sequence[str]) -> list[str]:
@@ -175,7 +185,7 @@ class BookieConnections:
         if bookie in self._no_batches:
             return ()
         try:
-            answer = self._client(bookie).read_batch(ledger_id, first, count)
+            answer = self._attempt(bookie, lambda client: client.read_batch(ledger_id, first, count))
         except UnreachableError:
             # An old bookie closes the connection. A dead one doesn't answer the next request either.
             self._forget(bookie)
@@ -193,16 +203,43 @@ class BookieConnections:
         """Call `ask`, and once more with a new connection if an existing connection was broken."""
         used_before = bookie in self._clients
         try:
-            return ask(self._client(bookie))
+            return self._attempt(bookie, ask)
         except UnreachableError:
             self._forget(bookie)
             if not used_before:
                 raise
         try:
-            return ask(self._client(bookie))
+            return self._attempt(bookie, ask)
         except UnreachableError:
             self._forget(bookie)
             raise
+
+    def _attempt(self, bookie: str, ask: Callable[[BookieClient], Answer]) -> Answer:
+        """Call `ask` with a connection, and count the time-outs in a row."""
+        if self._timeouts.get(bookie, 0) >= TIMEOUTS_TO_GIVE_UP:
+            raise UnreachableError(f"not asked again after {self._patience}", source=f"bookie {bookie}")
+        try:
+            answer = ask(self._client(bookie))
+        except UnreachableError as error:
+            self._count_timeout(bookie, error)
+            raise
+        self._timeouts.pop(bookie, None)
+        return answer
+
+    def _count_timeout(self, bookie: str, error: UnreachableError) -> None:
+        if not isinstance(error.__cause__, TimeoutError):
+            self._timeouts.pop(bookie, None)
+            return
+        self._timeouts[bookie] = self._timeouts.get(bookie, 0) + 1
+        if self._timeouts[bookie] == TIMEOUTS_TO_GIVE_UP:
+            self._notes.append(
+                f"bookie {bookie} is not asked again after {self._patience}; read its disk instead"
+                " (bookie-disk:), or run the command again when it answers"
+            )
+
+    @property
+    def _patience(self) -> str:
+        return f"{TIMEOUTS_TO_GIVE_UP} time-outs of {self._seconds:g} seconds in a row"
 
     def _client(self, bookie: str) -> BookieClient:
         if bookie not in self._clients:

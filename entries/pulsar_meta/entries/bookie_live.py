@@ -43,11 +43,11 @@ class LiveBookies(EntrySource):
         self._cluster = cluster
         self._believed: set[int] = set()
         self._unreachable: dict[str, UnreachableError] = {}
-        self._bookies = BookieConnections(cluster.address, seconds)
+        self._bookies = BookieConnections(cluster.address, seconds, self._notes)
 
     @property
     def notes(self) -> list[str]:
-        """Bookies that did not answer although they may have more entries of an open ledger."""
+        """Bookies that are not asked again, and bookies that may have more entries of an open ledger."""
         return self._notes
 
     def ledgers(self) -> list[int]:
