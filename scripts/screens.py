@@ -21,6 +21,7 @@ from pathlib import Path
 from struct import pack
 from termios import TIOCSWINSZ
 from typing import Final
+from unittest.mock import patch
 
 ROOT: Final = Path(__file__).parent.parent
 SCREENS: Final = ROOT / "docs" / "screens"
@@ -47,6 +48,8 @@ BROWSED: Final = {
     "browse-entries": (("topic", "orders"), (("z", "ledgers:"), ("4", "page 1"))),
 }
 COLUMNS: Final = 120
+# A day after the capture. The pictures show the ages of backlogs.
+NOW: Final = 1795327587.0
 
 
 def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
@@ -104,7 +107,7 @@ def browsed(name: str, folder: str | Path) -> str:
         notes = app.query("#entries-note").results(Static)
         return [app.lines.text, *(str(note.visual) for note in notes)]
 
-    with contextlib.chdir(folder):
+    with contextlib.chdir(folder), patch("pulsar_meta.jobs.cursors.backlog_age.time", lambda: NOW):
         app = Browser(places, where)
         picture = asyncio.run(drawn(app))
         app.end()
