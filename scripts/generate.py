@@ -69,7 +69,10 @@ def generate_docs() -> str:
     table = import_module("pulsar_meta.cli.commands")
     nouns = {name: [name] for name in table.COMMAND_GROUPS}
     commands = {name: name.split() for name in table.COMMANDS}
-    parts = ["# Commands\n\nGenerated from `--help` by `make docs`.\n"]
+    parts = [
+        "# Commands\n\nEvery command with its options, as `pulsar-meta COMMAND --help` prints them."
+        " [Output and exit codes](contract.md)\ndescribes what commands print.\n"
+    ]
     for name in ([], *nouns.values(), *commands.values()):
         title = " ".join(["pulsar-meta", *name])
         parts.append(f"## {title}\n\n```text\n{help_of(list(name))}\n```\n")

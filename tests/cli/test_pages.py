@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 
-from pulsar_meta.cli.render.pages import table
+from pulsar_meta.cli.render.pages import page, table
 from pulsar_meta.cli.render.tables import View
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.servers.restartable import skip_or_fail
@@ -51,6 +52,16 @@ def test_a_page_has_the_content_of_the_table(capture: Capture, name: str) -> Non
     for forbidden in ("<script", "http:", "https:", " src=", " style="):
         assert forbidden not in page.stdout
     assert page.stdout.count(" href=") == page.stdout.count(' href="#')
+
+
+def test_short_texts_and_options_are_not_broken_and_code_is_marked() -> None:
+    command = "pulsar-meta repair cursor a/b --dry-run"
+    section = table(["change", "repair"], [["only-right", command]])
+    assert [column.kind for column in section.columns] == ["short", "command"]
+    shown = page("Title", [], [replace(section, notes=["use `a < b`"])])
+    assert '<td data-label="change" class="short">only-right</td>' in shown
+    assert 'a/<wbr>b <span class="option">--dry-run</span></td>' in shown
+    assert "<p>use <code>a &lt; b</code></p>" in shown
 
 
 def test_the_bars_of_a_table_have_one_scale() -> None:

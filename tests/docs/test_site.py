@@ -36,6 +36,10 @@ def test_links_lists_and_sources_of_the_site(
     faults = [text for text in warnings if "nothing" in text.lower()]
     assert len(faults) == 3
     assert all("how-to/broken.md" in text for text in warnings), warnings
+    assert (
+        'class="md-footer__link md-footer__link--next" aria-label="Next: '
+        in (site / "index.html").read_text()
+    )
     for page in docs.rglob("*.md"):
         rendered = (site / page.relative_to(docs).with_suffix("") / "index.html").read_text()
         article = rendered.partition("<article")[2].partition("</article>")[0]

@@ -5,6 +5,7 @@ The template (`page.html.j2`) escapes every text. Control characters are shown a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 
 TEMPLATE: Final = "page.html.j2"
-Kind = Literal["text", "number", "path", "time", "command", "chart"]
+_code_re: Final = re.compile("`([^`]+)`")
+Kind = Literal["text", "short", "number", "path", "time", "command", "chart"]
+# Texts up to this length are not broken.
+_SHORT: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,9 @@ def _kind(texts: Sequence[str], *, number: bool) -> Kind:
         return "time"
     if any(text.startswith("pulsar-meta ") for text in texts):
         return "command"
-    return "path" if any("/" in text for text in texts) else "text"
+    if any("/" in text for text in texts):
+        return "path"
+    return "short" if all(len(text) <= _SHORT for text in texts) else "text"
 
 
 def bar(share: float, pale: float = 0.0) -> Cell:
@@ -141,7 +147,21 @@ def _template() -> Template:
         undefined=StrictUndefined,
         finalize=lambda value: harmless(value) if type(value) is str else value,
     )
-    environment.filters["breakable"] = breakable
+
+    def marked(text: str) -> Markup:
+        """Show Markdown code as code."""
+        template = _code_re.sub(r"<code>\1</code>", str(escape(harmless(text))))
+        return Markup(template)
+
+    def command(text: str) -> Markup:
+        """Let lines break before an option and between the parts of a path, but not after a hyphen."""
+        words = (
+            Markup('<span class="option">{}</span>').format(word) if word.startswith("-") else breakable(word)
+            for word in text.split(" ")
+        )
+        return Markup(" ").join(words)
+
+    environment.filters |= {"breakable": breakable, "marked": marked, "command": command}
     return environment.get_template(TEMPLATE)
 
 
