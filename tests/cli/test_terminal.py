@@ -161,8 +161,8 @@ def test_a_clean_check_says_so_and_lists_what_was_not_checked(env: dict[str, str
 
 def test_a_check_of_a_store_shows_its_stages(env: dict[str, str]) -> None:
     text = _escape_re.sub("", run_in_terminal("check", "--only", "orphan-ledger", env=env, columns=100))
-    assert "2/3 ledgers: " in text
-    assert "3/3 schemas, topics and cursors: " in text
+    assert "2/3 ledgers" in text
+    assert "3/3 schemas, topics and cursors" in text
 
 
 def test_a_table_of_findings_in_a_pipe_has_no_colours(env: dict[str, str]) -> None:

@@ -186,16 +186,16 @@ def bar_columns(unit: str) -> Iterator[Any]:
 
 
 def counter_columns(unit: str) -> Iterator[Any]:
-    """Yield the columns of a bar whose end is not known: stage, count, rate, and the time so far."""
+    """Yield the columns of a bar whose end is not known: stage, count and rate, and the time so far."""
     from rich.progress import ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class Counter(ProgressColumn):
         def render(self, task: Any) -> Text:
-            return Text(f"{task.speed:.0f}/s" if task.speed else "")
+            count = f"{task.completed:.0f} {unit}" if task.completed else ""
+            return Text(f"{count}, {task.speed:.0f}/s" if task.speed else count)
 
-    yield from (SpinnerColumn(), TextColumn("{task.description}{task.completed:.0f} " + unit))
-    yield from (Rate(), TimeElapsedColumn())
+    yield from (SpinnerColumn(), TextColumn("{task.description}"), Counter(), TimeElapsedColumn())
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
 
 import typer
 
@@ -51,6 +51,7 @@ from pulsar_meta.stores.routed import MARK, with_ledgers
 if TYPE_CHECKING:
     from pulsar_meta.cli.render.parquet import Columns
 
+T = TypeVar("T")
 Level = Literal["note", "warning", "detail"]
 
 
@@ -91,6 +92,12 @@ class Progress:
 
     advance: Callable[[int], None] = field(default=lambda count: None)
     stage: Callable[[str], None] = field(default=lambda name: None)
+
+    def counting(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items, and count each one once it was used."""
+        for item in items:
+            yield item
+            self.advance(1)
 
 
 def _common(*names: str, text: str) -> Any:
@@ -333,7 +340,7 @@ class Shell:
 
         def stage(name: str) -> None:
             # The rate is that of the stage.
-            bar.reset(task, description=f"{name}: ")
+            bar.reset(task, description=name)
 
         with show_bar(bar):
             yield Progress(lambda count: bar.advance(task, count), stage)

@@ -118,7 +118,10 @@ def disk(
         if opened is not None:
             check_inhabited(opened)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        usage = usage_of(source, faults.report)
+        progress = stack.enter_context(shell.progress(unit="ledgers"))
+        progress.stage("1/2 measuring the disks")
+        usage = usage_of(source, faults.report, progress.advance)
+        progress.stage("2/2 finding the owners")
         if opened is not None and opened.is_stale:
             # In an older state of the store, new ledgers on the disks would count as deleted.
             opened = stack.enter_context(shell.store(store))

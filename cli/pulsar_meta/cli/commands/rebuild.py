@@ -145,10 +145,12 @@ def rebuild(
         check_disks(source)
         with _work_file(shell, urls, known, resume=resume) as work:
             scanner = work.keeping(_scanner(shell, engine, urls, source, known, faults), faults.report)
-            if list_unnamed:
-                shell.emit(unnamed_groups(source, faults.report, known, scanner), UNNAMED)
-            else:
-                _write(shell, source, known, faults, scanner, taken=work.head["taken"])
+            with shell.progress(sum(1 for _ in source.ledgers()), "ledgers") as progress:
+                counted = lambda ledgers: progress.counting(scanner(ledgers))  # noqa: E731
+                if list_unnamed:
+                    shell.emit(unnamed_groups(source, faults.report, known, counted), UNNAMED)
+                else:
+                    _write(shell, source, known, faults, counted, taken=work.head["taken"])
             work.remove()
         faults.finish(source)
 

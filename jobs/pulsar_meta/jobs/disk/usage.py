@@ -8,7 +8,7 @@ without metadata are deleted from the index, logs with few live bytes are compac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypedDict
@@ -70,11 +70,14 @@ class Usage:
         return total
 
 
-def usage_of(source: EntrySource, report: Report) -> Usage:
-    """Measure the disks of a source. Unreadable files go to `report`."""
+def usage_of(
+    source: EntrySource, report: Report, advance: Callable[[int], None] = lambda count: None
+) -> Usage:
+    """Measure the disks of a source. Unreadable files go to `report`; `advance` is called for each ledger."""
     usage = Usage()
     for _, disks in by_bookie(source):
         for stored in stored_ledgers(disks, report):
+            advance(1)
             total = usage.ledgers.setdefault(stored.ledger_id, Sum(1))
             total.entries += stored.entries
             total.size += stored.size
