@@ -65,6 +65,23 @@ def test_help_has_a_short_summary_then_a_use_and_examples(command: str) -> None:
     assert len(text.partition("Examples:\n")[2].splitlines()) >= 2
 
 
+def test_each_command_is_one_line_in_the_list() -> None:
+    lines = page(width=80)
+    names = {name.partition(" ")[0] for name in COMMANDS}
+    listed = [line for line in lines if line.startswith("  ") and line.split()[0] in names]
+    assert len(listed) == len(names)
+    assert all(line.endswith(".") for line in listed)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_value_of_every_option_has_a_name(command: str) -> None:
+    lines = page(command, width=140)
+    kinds = {"TEXT", "INTEGER", "FLOAT", "PATH", "FILENAME", "UUID"}
+    assert not [
+        line for line in lines if line.startswith(("  -", "      --")) and kinds & {*line.split()[1:3]}
+    ]
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_only_available_formats_are_listed_and_accepted(command: str) -> None:
     forms = COMMANDS[command].forms

@@ -86,7 +86,7 @@ def plan_batches(
     max_messages: MaxMessages = 1000,
     max_bytes: MaxBytes = 131_072,
 ) -> None:
-    """Show how batches would look if each shared its properties.
+    """Show the batches that equal properties would make.
 
     Use it to see the effect of apache/pulsar#16680 on a topic before you patch producers. A message joins the
     open batch only if it has the same values for the keys. Another transaction, another schema and the limits

@@ -170,7 +170,7 @@ def check(
     ] = None,
     other_stores: OtherStores = None,
 ) -> None:
-    """Find damaged topics, lost data, and the commands that help.
+    """Find damaged topics and lost data, with their repairs.
 
     Use it when topics fail to load, before you restart brokers, and before an upgrade. It only reads, and you
     can run it while the cluster is up. Prints one line per finding: severity, code, place, description and

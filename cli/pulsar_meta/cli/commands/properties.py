@@ -260,7 +260,7 @@ def build_index(
         bool, typer.Option("--repair", help="Also check existing properties, and correct them.")
     ] = False,
 ) -> None:
-    """Store each ledger's first index as a property of the ledger.
+    """Store each ledger's first index as a ledger property.
 
     Use it to make seek --index fast: seek then finds the ledger without reading entries. It reads the first
     entry of every ledger that lacks the property, and writes once per topic. Existing properties are kept;

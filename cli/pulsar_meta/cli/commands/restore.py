@@ -84,7 +84,7 @@ def restore(
         typer.Option("--trust-counters", help="Accept a counter that is far above every known ledger id."),
     ] = False,
 ) -> None:
-    """Restore a snapshot or another store, completely or by topic.
+    """Restore all or some topics from a snapshot or a store.
 
     Use it after values were lost, or to move to another metadata store. Removes nothing, and skips values
     that sessions, brokers and bookies create themselves. Values that some brokers can't load are restored

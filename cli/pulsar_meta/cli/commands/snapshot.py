@@ -51,7 +51,7 @@ def snapshot(
     resume: Annotated[bool, typer.Option("--resume", help="Resume a run that was killed.")] = False,
     redact: Annotated[bool, typer.Option("--redact", help="Leave out passwords and other secrets.")] = False,
 ) -> None:
-    """Save all values of a store, with their versions, to a file.
+    """Save all values and versions of a store to a file.
 
     Use it as a backup, or to examine a store elsewhere. Every command reads the file as --store
     snapshot:FILE. FILE appears when it is complete; until then, its name is FILE.part. Snapshots of etcd and
@@ -113,7 +113,7 @@ def bundle(
     file: Annotated[Path, typer.Argument(help="File to write (.tar.gz).")],
     store: StoreUrl = None,
 ) -> None:
-    """Collect a snapshot, findings and versions for a bug report.
+    """Collect a snapshot and the findings for a bug report.
 
     Use it when you ask for help. Passwords and other secrets are left out, but names of topics and
     subscriptions are included. Look at the files before you send them: unpack FILE, then use any command with

@@ -237,7 +237,7 @@ def put(
     confirm: Confirm = None,
     other_stores: OtherStores = None,
 ) -> None:
-    """Write one value, from JSON of get or decode, or from bytes.
+    """Write one value, from the JSON of get or from bytes.
 
     Use it to edit a value: save the output of get, change it, and put it back. JSON contains the version to
     replace; bytes need --version. If the new value makes data unreachable, the command prints how much, and
