@@ -9,7 +9,7 @@ import pytest
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.entries.entry_choice import Choice, choice_of
-from pulsar_meta.jobs.export.manifest import Done, open_manifest
+from pulsar_meta.jobs.export.manifest import NAME, Done, open_manifest
 from pulsar_meta.jobs.export.plan import BYTES_A_FILE, ENTRIES_A_FILE, Piece, Wanted, plan_topic
 from pulsar_meta.jobs.topics.topic import Ledger, read_topic
 from pulsar_meta.stores.memory import MemoryStore
@@ -130,3 +130,22 @@ def test_a_file_that_is_missing_or_has_another_size_is_exported_again(
         if content is not None:
             (tmp_path / "export" / "f.parquet").write_bytes(content)
     assert ranges_of(tmp_path, Wanted(), done=(done,)) == ranges
+
+
+def test_entries_without_messages_are_exported_once_without_a_file(tmp_path: Path) -> None:
+    done = Done(TOPIC, ((2, 0, 3),), 0, True)
+    assert ranges_of(tmp_path, Wanted(), done=(done,)) == [(1, 0, 3), (3, 0, 3)]
+
+
+def test_exported_pieces_are_known_in_the_next_run(tmp_path: Path) -> None:
+    first, second = (Done(TOPIC, ((ledger_id, 0, 3),), 4, True) for ledger_id in (1, 2))
+    with open_manifest(tmp_path, {}) as manifest:
+        manifest.add(second)
+        manifest.add(first)
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b'{"topic":"a run was killed here')
+    with open_manifest(tmp_path, {}) as manifest:
+        assert (manifest.of_topic(TOPIC), manifest.count) == ([first, second], 2)
+        manifest.add(Done(TOPIC, ((3, 0, 3),), 4, True))
+    with open_manifest(tmp_path, {}) as manifest:
+        assert manifest.count == 3

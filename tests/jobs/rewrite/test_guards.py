@@ -139,6 +139,16 @@ def test_loaded_topics_are_refused_and_others_are_not() -> None:
     assert guards(store, loaded=True).refusals([change(topic=topic) for topic in topics]) == {}
 
 
+def test_a_segment_may_be_loaded_if_any_bundle_of_its_namespace_is_owned() -> None:
+    """Brokers hash the names of segments in a way of their own."""
+    store, segment = MemoryStore(), TopicName.parse("segment://public/default/moved/0000-7fff-2")
+    assert guards(store).refusals([change(topic=segment)]) == {}
+    store.put("/namespace/public/default/0x80000000_0x80000001", b'{"nativeUrl":"pulsar://b1:6650"}', ABSENT)
+    assert (
+        "pulsar://b1:6650" in guards(store).refusals([change(topic=segment)])[segment.cursor_path("sub")].text
+    )
+
+
 def test_every_hash_belongs_to_one_bundle() -> None:
     store = MemoryStore()
     for name in ("0x00000000_0x7fffffff", "0x7fffffff_0xffffffff", "not a bundle"):

@@ -257,6 +257,16 @@ def test_expiry_follows_the_brokers_rules(world: World, now: int, newest: str, o
     assert (place(answer), answer["oldest_expired"]) == (newest, oldest_expired)
 
 
+def test_the_only_entry_of_a_topic_expires() -> None:
+    world = World()
+    world.topic.ledger(3)
+    world.topic.publish(1000)
+    world.topic.save()
+    for target, newest in ((1000, "before-first"), (1001, "3:0:-1")):
+        (answer,) = world.ask(Question("t", "time", target, time_to_live=10))
+        assert place(answer) == newest
+
+
 def test_nothing_expires_in_an_empty_topic() -> None:
     world = World()
     world.topic.save()
