@@ -125,3 +125,26 @@ def test_a_snapshot_is_rewritten_to_a_new_snapshot(script: Script, tmp_path: Pat
         pulsar-meta convert-cursor --all --to ranges --store snapshot:all.ndjson --copy-to converted.ndjson
         pulsar-meta diff snapshot:all.ndjson snapshot:converted.ndjson
     """)
+
+
+def test_frames_are_searched_and_verified_in_a_pipe_without_a_store(
+    script: Script, tmp_path: Path, capture: Callable[[str], Path]
+) -> None:
+    (tmp_path / "captured").symlink_to(capture("pulsar-4.2.4"))
+    script("""
+        bookie="--entries bookie-disk:captured/bookie0"
+        pulsar-meta dump-entries 18 $bookie -o raw > frames
+        pulsar-meta dump-entries 18 $bookie --format '{index} {entry_id} {broker_timestamp}' > entries
+        read -r index entry time < <(sed -n 3p entries)
+        # A ledger on a disk, and the same entries on a pipe, which has no ledger ids.
+        test "$(pulsar-meta seek 18 --index $index $bookie | cut -d: -f1-2)" = 18:$entry
+        test "$(pulsar-meta seek --index $index --entries frames:- < frames | cut -d: -f2)" = $entry
+        cat frames | pulsar-meta seek --time $time --entries frames:- | grep -q '^0:'
+        pulsar-meta dump-entries --index $index --entries frames:- -o raw < frames > one
+        pulsar-meta dump-entries 18 --index $index $bookie -o raw | cmp - one
+        pulsar-meta verify-entries --entries frames:- < frames
+        pulsar-meta verify-entries --index $index --entries frames:- < frames 2>&1 | grep -q ' 1 entr'
+        pulsar-meta verify-entries 18 --time $time $bookie
+        # An index that no entry has.
+        pulsar-meta seek 18 --index 999999999 $bookie || test $? = 3
+    """)

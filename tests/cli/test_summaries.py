@@ -267,7 +267,6 @@ def test_where_filters_entries_found_by_index_or_time(
     ("arguments", "message"),
     [
         (["orders", "--index", "1", "--from", "2"], "--from"),
-        (["18", "--index", "1"], "needs a topic"),
         (["orders", "--time", "2026"], "write 2026-01-01"),
         (["orders", "--time", "1795240940"], "write 1795240940000"),
         (["orders", "--format", "{nothing}"], "no field 'nothing'"),

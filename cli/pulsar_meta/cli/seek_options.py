@@ -229,6 +229,22 @@ def asked(topic: str | None, wanted: Wanted, *, readable: bool = False) -> SeekQ
     return SeekQuestions(topic, tuple(wanted.namespace or ()), targets, listed)
 
 
+def ledger_questions(ledger: str | None, wanted: Wanted, search: Search) -> list[Question]:
+    """Return the questions about ledgers without a store. Raises UsageError for one that needs a store."""
+    needs_store = {
+        "--namespace": wanted.namespace, "--index-file": wanted.index_file, "--cursor": search.cursor,
+        "--readable": search.readable, "--save-ranges": search.save_ranges,
+    }  # fmt: skip
+    for option, value in needs_store.items():
+        if value:
+            raise UsageError(f"no store, which {option} needs: add --store URL, or set PULSAR_META_STORE")
+    targets = _targets(wanted)
+    if not targets:
+        raise UsageError("no question: add --index, --time, --expired or --index-file")
+    name = "all ledgers" if ledger is None else f"ledger {ledger}"
+    return [Question(name, *target) for target in targets]
+
+
 def _targets(wanted: Wanted) -> list[Target]:
     targets: list[Target] = [(INDEX, parse_index(text), None) for text in wanted.index or ()]
     targets += [(TIME, parse_time(text), None) for text in wanted.time or ()]

@@ -6,16 +6,20 @@ repeats them (`options.expand_option_groups`, which `cli.app` applies).
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, TypeVar
 
 import typer
 
+from pulsar_meta.cli.inputs import STDIN, open_input
 from pulsar_meta.cli.outputs import (
     atomic_file,
     bar_columns,
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
     from pulsar_meta.cli.render.parquet import Columns
 
 T = TypeVar("T")
+# Frames on stdin, as an entry source.
+PIPE: Final = "frames:-"
 Level = Literal["note", "warning", "detail"]
 
 
@@ -370,9 +376,24 @@ class Shell:
     def entries_urls(self, urls: Sequence[str] | None) -> list[str]:
         """Return the entry sources of the option, else of the environment, else of the profile.
 
+        `frames:-` becomes the URL of a temporary file with the frames that were read from stdin.
+
         Raises UsageError if there are none.
         """
-        configured = list(urls or self.settings.entries)
+        configured = [_piped() if url == PIPE else url for url in urls or self.settings.entries]
         if not configured:
             raise UsageError("no entries: add --entries URL, or set PULSAR_META_ENTRIES or a profile")
         return configured
+
+
+@cache
+def _piped() -> str:
+    """Copy stdin to a file, because entries are not read in order, and return its URL."""
+    from pulsar_meta.access.files import ScratchDirectory
+
+    scratch = ScratchDirectory()
+    atexit.register(scratch.cleanup)
+    file = scratch.path / "stdin.frames"
+    with open_input(STDIN) as source, file.open("wb") as out:
+        shutil.copyfileobj(source, out)
+    return f"{PIPE.removesuffix(STDIN)}{file}"

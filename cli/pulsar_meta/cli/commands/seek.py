@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -14,14 +15,17 @@ from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import TYPES, PositionLines, table_view, why_nothing
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.render.template import Template
-from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
+from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, ledger_questions, open_clusters
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import choose_engine_to_seek
+from pulsar_meta.jobs.entries.entry_choice import choose
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek.seek import Cluster, SeekAnswer, seek_clusters
+from pulsar_meta.jobs.seek.seek import Cluster, SeekAnswer, Seeker, plan_of_ledgers, seek_clusters
 from pulsar_meta.jobs.seek.statuses import FOUND, MISSING, NO_TOPIC, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.topic import Ledger, all_named
@@ -33,7 +37,12 @@ def seek(
     search: Search,
     engine: EngineOptions,
     topic: Annotated[
-        str | None, typer.Argument(help="persistent://tenant/namespace/name, or shorter.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="TOPIC|LEDGER",
+            help="persistent://tenant/namespace/name, or shorter. Without a store, a ledger id.",
+            show_default=False,
+        ),
     ] = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
@@ -51,6 +60,8 @@ def seek(
     or - if nothing was found. The name of the partition or segment precedes the position, as does the cluster
     with --cluster and the topic with --namespace. stderr and -o json contain the reason if nothing was found.
 
+    Without a store, it searches a ledger, or all ledgers of the entry sources in the order of their ids.
+
     Exits with 3 if a question has no answer (for a scalable topic, in none of its segments), and with 4 if
     that is because something can't be read, or if a source is damaged.
 
@@ -64,6 +75,11 @@ def seek(
     """
     line = chosen_template(shell, template, TYPES)
     options, tally = search.options, Tally(Faults(shell))
+    if not (cluster or store or shell.settings.store) and (topic is None or topic.isdecimal()):
+        if engine != EngineOptions():
+            raise UsageError("--engine, --master and --conf need a store: add --store URL")
+        _seek_ledgers(tally, topic, ledger_questions(topic, wanted, search), options, entries, line)
+        return
     questions = asked(topic, wanted, readable=options.readable)
     prefix = ("cluster",) * bool(cluster) + ("topic",) * bool(wanted.namespace)
     with ExitStack() as stack:
@@ -83,6 +99,28 @@ def seek(
             tally.explain()
         shell.summary({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
     tally.faults.finish()
+
+
+def _seek_ledgers(
+    tally: Tally,
+    ledger: str | None,
+    questions: Sequence[Question],
+    options: SeekOptions,
+    entries: list[str] | None,
+    line: Template | None,
+) -> None:
+    """Search one ledger, or all ledgers of the sources, without a store."""
+    faults, shell = tally.faults, tally.faults.shell
+    with open_entry_sources(shell.entries_urls(entries)) as source:
+        for choice in choose([ledger] if ledger else [], None, source, faults.report):
+            plan = plan_of_ledgers(choice.name, choice.ledgers, options.index_property)
+            seeker = Seeker(replace(plan, after=options.after, before=options.before), source, options)
+            show(shell, tally.watch(map(seeker.ask, questions)), line, (), [])
+        faults.report_source(source)
+    if shell.format is Format.PLAIN:
+        tally.explain()
+    shell.summary({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
+    faults.finish()
 
 
 def show(

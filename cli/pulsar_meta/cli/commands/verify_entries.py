@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.entry_options import LimitOptions
+from pulsar_meta.cli.entry_options import LimitOptions, TargetOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
 from pulsar_meta.cli.render.tables import View
@@ -36,6 +36,7 @@ SIZE_UNIT = 2**20
 def verify_entries(
     shell: Shell,
     bounds: LimitOptions,
+    sought: TargetOptions,
     engine: EngineOptions,
     names: Annotated[
         list[str] | None,
@@ -76,8 +77,9 @@ def verify_entries(
     Examples:
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
       pulsar-meta verify-entries --entries bookie-disk:/data/bookie --engine spark
+      pulsar-meta verify-entries --entries frames:- --index 1234 < frames
     """
-    faults, limits, coverage = Faults(shell), bounds.limits, Coverage()
+    faults, coverage = Faults(shell), Coverage()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         if opened is not None:
@@ -87,7 +89,8 @@ def verify_entries(
         choices = choose(
             names or [], opened, source, faults.report, everything=everything, ledgers=bounds.ledgers
         )
-        planned = plan_checks(choices, limits, source, opened, faults.report, coverage)
+        places = sought.places(choices, bounds, source, faults)
+        planned = plan_checks(places, source, opened, faults.report, coverage)
         tasks = first_checks(planned, bounds.count, source)
         if source.is_stale:
             # The metadata may count entries that were written after the disks were opened.

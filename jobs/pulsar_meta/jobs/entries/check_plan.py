@@ -17,7 +17,7 @@ from pulsar_meta.jobs.entries.entry_choice import (
     NO_METADATA,
     Choice,
     Coverage,
-    Limits,
+    Place,
     Range,
     first_entries,
     ranges,
@@ -56,14 +56,13 @@ Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
 
 
 def plan_checks(
-    choices: Iterable[Choice],
-    limits: Limits,
+    places: Iterable[Place],
     source: EntrySource,
     store: Store | None,
     report: Report,
     coverage: Coverage,
 ) -> Iterator[LedgerTask]:
-    """Yield a task for each ledger of the choices, in reading order.
+    """Yield a task for each ledger of the places, in reading order.
 
     BookKeeper's metadata is compared with the topics' if the store has it. `coverage` counts the topics, and
     records if metadata could not be compared.
@@ -71,7 +70,7 @@ def plan_checks(
     known = store is not None and has_metadata(store)
     if store is not None and not known:
         coverage.not_checked[METADATA] = NO_METADATA
-    for topic, choice in enumerate(choices):
+    for topic, (choice, limits) in enumerate(places):
         # Ledgers chosen without a topic have no neighbours, so each is checked separately.
         group = topic if choice.is_topic else -1
         coverage.add(choice)

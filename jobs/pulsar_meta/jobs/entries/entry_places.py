@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits, Place
 from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Question, SeekOptions
@@ -24,8 +24,8 @@ def places(
 ) -> Iterator[Place]:
     """Yield each topic with limits: one entry per index, and all entries from `time` on.
 
-    If no entry has an index or time (for a scalable topic, in none of its segments), that is reported. Raises
-    UsageError for ledgers that were given by id, because only a topic has an order.
+    Ledgers that were given without a topic are searched in the order of their ids. If no entry has an index
+    or time (for a scalable topic, in none of its segments), that is reported.
     """
     missed: dict[Question, NotFoundError] = {}
     answered: set[Question] = set()
@@ -54,8 +54,6 @@ def places(
 
 
 def _questions(choice: Choice, indexes: Sequence[int], time: int | None) -> list[Question]:
-    if not choice.is_topic:
-        raise UsageError(f"{choice.name}: an index or a time needs a topic, not a ledger")
     name = choice.scalable_topic or choice.name
     questions = [Question(name, INDEX, index) for index in indexes]
     return questions if time is None else [*questions, Question(name, TIME, time)]
