@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pulsar_meta.codecs.wire.commands import decode_commands, encode_command
+from pulsar_meta.jobs.brokers.registered import STOCK
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.proto.PulsarApi_pb2 import (
+    BaseCommand,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+)
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import environment
 from tests.cli.values import CURSOR, LEDGER, PROGRAM
+from tests.servers.scripted import tcp_server
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 Script = Callable[[str], str]
@@ -148,3 +158,60 @@ def test_frames_are_searched_and_verified_in_a_pipe_without_a_store(
         # An index that no entry has.
         pulsar-meta seek 18 --index 999999999 $bookie || test $? = 3
     """)
+
+
+def serve_lookups(client: socket.socket) -> None:
+    """Answer like a 4.2.4 broker: topics that end in an odd digit are served by broker b1, others by b2."""
+    while data := client.recv(65536):
+        for frame in decode_commands(data):
+            client.sendall(encode_command(lookup_answer(frame.command)))
+
+
+def lookup_answer(command: BaseCommand) -> BaseCommand:
+    if command.type == BaseCommand.CONNECT:
+        hello = BaseCommand(type=BaseCommand.CONNECTED)
+        hello.connected.server_version, hello.connected.protocol_version = "Pulsar 4.2.4", 21
+        hello.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
+        return hello
+    if command.type == BaseCommand.PARTITIONED_METADATA:
+        reply = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+        reply.partitionMetadataResponse.request_id = 1
+        reply.partitionMetadataResponse.response = CommandPartitionedTopicMetadataResponse.Success
+        return reply
+    number = int(command.lookupTopic.topic[-1]) % 2 or 2
+    reply = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    reply.lookupTopicResponse.request_id = 1
+    reply.lookupTopicResponse.response = CommandLookupTopicResponse.Connect
+    reply.lookupTopicResponse.brokerServiceUrl = f"pulsar://b{number}:6650"
+    reply.lookupTopicResponse.authoritative = True
+    return reply
+
+
+def test_many_topics_are_looked_up_and_counted_by_broker_and_rack(script: Script, tmp_path: Path) -> None:
+    with open_store(f"dir:{tmp_path}/store", read_only=False) as store:
+        for number in range(1, 6):
+            store.put(f"/managed-ledgers/my/ns/persistent/t{number}", LEDGER, ABSENT)
+        for broker, rack in (("b1", "A"), ("b2", "B")):
+            registered = {
+                "pulsarServiceUrl": f"pulsar://{broker}:6650",
+                "webServiceUrl": f"http://{broker}:8080",
+                "loadManagerClassName": STOCK,
+                "properties": {"lookup.rack": rack},
+            }
+            store.put(f"/loadbalance/brokers/{broker}:8080", json.dumps(registered).encode(), ABSENT)
+    with tcp_server(serve_lookups) as port:
+        script(f"""
+            lookup="pulsar-meta lookup --service-url pulsar://127.0.0.1:{port}"
+            $lookup my/ns --store dir:store > lines 2> summary
+            test $(wc -l < lines) = 5
+            printf 'persistent://my/ns/t4\\tpulsar://b2:6650\\tB\\n' | cmp - <(grep t4 lines)
+            grep -qx 'pulsar://b1:6650 (rack A): 3 topics' summary
+            grep -qx 'rack B: 2 topics' summary
+            printf 'my/ns/t1\\nmy/ns/t2\\n' > names
+            $lookup --stdin -o ndjson < names 2> summary | grep -c '"status": *"found"'
+            grep -q 'pulsar://b1:6650: 1 topic' summary
+            # One name still shows every hop.
+            $lookup my/ns/t1 | grep -q '^hop 1'
+            # A namespace needs a store.
+            $lookup my/ns || test $? = 2
+        """)

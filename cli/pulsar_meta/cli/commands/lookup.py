@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,9 +17,10 @@ from pulsar_meta.brokers.client_conf import ClientConf, read_client_conf, token_
 from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
 from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.inputs import input_name, read_input
+from pulsar_meta.cli.inputs import STDIN, input_name, read_input, read_lines
 from pulsar_meta.cli.options import ShowSecrets, StoreUrl, property_pairs
 from pulsar_meta.cli.render.tables import Detail, View
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
 from pulsar_meta.codecs.json_text import Document
@@ -26,11 +29,15 @@ from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.codecs.wire.commands import parse_service_url
 from pulsar_meta.jobs.brokers.registered import (
     BROKERS,
+    DEFAULT_PREFIX,
     match_broker,
     match_notes,
     published_properties,
     registered_brokers,
 )
+from pulsar_meta.jobs.seek.questions import topics_of_namespace
+from pulsar_meta.jobs.topics.scope import is_namespace
+from pulsar_meta.stores.base import Store
 
 # Options for settings of client.conf that are not read.
 INSTEAD: Final = {"lookupProperties": "--property KEY=VALUE", "listenerName": "--listener-name NAME"}
@@ -121,9 +128,21 @@ class TlsOptions:
 
 def lookup(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, or shorter.")],
     proxy: ProxyOptions,
     tls: TlsOptions,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC|NAMESPACE",
+            help="persistent://tenant/namespace/name, or shorter; tenant/namespace needs --store.",
+            show_default=False,
+        ),
+    ] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read topics from stdin, one per line.")] = False,
+    store: StoreUrl = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="KEY", help="With --store, lookup property for the summary.")
+    ] = "rack",
     service_url: Annotated[
         str | None,
         typer.Option(
@@ -162,8 +181,12 @@ def lookup(
     sealed ones. A short name that is also a persistent topic is refused (exit code 2). Exits with 3 if the
     topic doesn't exist, and with 6 if a broker refuses or doesn't answer.
 
+    For several topics or a namespace, it prints one line per topic. The last lines on stderr say how many
+    topics each broker serves, and with --store how many the brokers of each rack serve.
+
     Examples:
       pulsar-meta lookup orders --service-url pulsar://host:6650 --property rack=A
+      pulsar-meta lookup my/ns --store zk://zk1:2181 --property rack=A
       pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
     """
     conf = read_client_conf(client_conf) if client_conf else ClientConf()
@@ -173,10 +196,13 @@ def lookup(
     url = service_url or conf.service_url
     if url is None:
         raise UsageError("no broker: add --service-url pulsar://host:port or --client-conf FILE")
-    pairs, name = property_pairs(properties or []), TopicName.parse(topic)
+    pairs = property_pairs(properties or [])
     refuse_http(url, pairs)
+    with _store(shell, store, names or []) as opened:
+        topics = _topics(names or [], opened, stdin=stdin)
+        groups = _groups(opened, by)
     request = LookupRequest(
-        topic=str(name),
+        topic="",
         properties=pairs,
         listener_name=listener_name,
         authoritative=authoritative,
@@ -185,7 +211,82 @@ def lookup(
         max_redirects=max_redirects,
     )
     session = LookupSession(parse_service_url(url), tls.over(conf.tls), timeout)
-    _show(shell, request, list(session.look_up_all(request, shell.detail, short=name.short)))
+    outcomes = (
+        outcome
+        for name in topics
+        for outcome in session.look_up_all(replace(request, topic=str(name)), shell.detail, short=name.short)
+    )
+    if len(topics) == 1 and not stdin:
+        _show(shell, replace(request, topic=str(topics[0])), list(outcomes))
+    else:
+        _show_many(shell, outcomes, groups, by)
+
+
+@contextmanager
+def _store(shell: Shell, url: str | None, names: Sequence[str]) -> Iterator[Store | None]:
+    """Open the store of --store, or the configured one if a namespace needs it."""
+    if url is None and not any(map(is_namespace, names)):
+        yield None
+        return
+    with shell.store(url) as opened:
+        yield opened
+
+
+def _topics(names: Sequence[str], store: Store | None, *, stdin: bool) -> list[TopicName]:
+    """Return the topics that were named, those of named namespaces, and those on stdin."""
+    listed = [name for line in read_lines(STDIN) if (name := line.strip())] if stdin else []
+    topics: list[str] = []
+    for name in [*names, *listed]:
+        if is_namespace(name) and store is not None:
+            topics += topics_of_namespace(store, name)
+        else:
+            topics.append(name)
+    if not topics:
+        raise UsageError("no topic: name topics or a namespace, or add --stdin")
+    return [TopicName.parse(topic) for topic in dict.fromkeys(topics)]
+
+
+def _groups(store: Store | None, key: str) -> dict[str, str]:
+    """Map the service URLs of the registered brokers to their values of a lookup property."""
+    groups: dict[str, str] = {}
+    for broker in [] if store is None else registered_brokers(store):
+        if broker["kind"] is None:
+            continue
+        found = broker["properties"].get(f"{DEFAULT_PREFIX}{key}", broker["properties"].get(key))
+        for url in (broker["service_url"], broker["service_url_tls"]):
+            if url is not None and found is not None:
+                groups[url] = found
+    return groups
+
+
+def _show_many(shell: Shell, outcomes: Iterable[LookupOutcome], groups: Mapping[str, str], key: str) -> None:
+    """Print one line per topic, then how many topics each broker and each group of brokers serves."""
+    faults, counts = Faults(shell), Counter[str | None]()
+
+    def documents() -> Iterator[Document]:
+        for outcome in outcomes:
+            document = outcome.document()
+            counts[document.get("broker")] += 1
+            if outcome.error is not None:
+                faults.report(outcome.error)
+            yield document
+
+    def cells(document: Document) -> list[str]:
+        broker = document.get("broker")
+        group = [groups.get(broker or "", "-")] if groups else []
+        return [document["topic"], broker or document["status"], *group]
+
+    columns = ("topic", "broker", *([key] if groups else []))
+    shell.emit(documents(), View(columns, cells, fields=_FIELDS))
+    of_groups = Counter[str]()
+    for broker, count in counts.most_common():
+        group = groups.get(broker or "")
+        of_groups[f"{key} {group}" if group else f"no {key}"] += count if broker else 0
+        about = f" ({key} {group})" if group else ""
+        shell.note(f"{broker or 'no broker'}{about}: {counted(count, 'topics')}")
+    for group, count in of_groups.most_common() if groups else ():
+        shell.note(f"{group}: {counted(count, 'topics')}")
+    faults.finish()
 
 
 def _show(shell: Shell, request: LookupRequest, outcomes: Sequence[LookupOutcome]) -> None:
