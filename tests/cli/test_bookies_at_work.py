@@ -6,11 +6,13 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.disk.usage import usage_of
 from pulsar_meta.jobs.entries.check_plan import first_checks
@@ -100,4 +102,96 @@ def test_a_ledger_trimmed_during_the_run_is_not_checked(
     done = pulsar_meta_here(command, "plain", *sources, "-o", "json")
     assert done.returncode == 0, done.stdout
     not_checked = json.loads(done.stderr)["not_checked"]
-    assert not_checked == {f"ledger {store.trimmed}": "trimmed while its topic was read"}
+    assert not_checked == {f"ledger {store.trimmed}": "deleted while it was read"}
+
+
+def relist(url: str, name: TopicName, *, longer: int) -> int:
+    """Make a topic's first ledger end `longer` entries later than its entries on the disks; return its id."""
+    with open_store(url, read_only=False) as store:
+        record = store.read(name.path)
+        info = decode_managed_ledger(record.value)
+        first = info.ledgerInfo[0]
+        first.entries += longer
+        store.put(record.path, info.SerializeToString(), record.version)
+        metadata = store.read(ledger_path(first.ledgerId))
+        decoded = decode_ledger_metadata(metadata.value)
+        decoded.metadata.lastEntryId += longer
+        store.put(metadata.path, encode_ledger_metadata(decoded), metadata.version)
+        return int(first.ledgerId)
+
+
+def trim(url: str, name: TopicName) -> None:
+    """Trim the first ledger of a topic as a broker does."""
+    with open_store(url, read_only=False) as store:
+        record = store.read(name.path)
+        info = decode_managed_ledger(record.value)
+        path = ledger_path(info.ledgerInfo[0].ledgerId)
+        del info.ledgerInfo[0]
+        store.put(record.path, info.SerializeToString(), record.version)
+        store.delete(path, store.read(path).version)
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "during"),
+    [
+        (("verify-entries",), 1, "cli.commands.verify_entries.run_checks"),
+        (("dump-entries",), 3, "jobs.entries.entry_reading.Presence.end"),
+        (("dump-entries", "--deep"), 3, "jobs.entries.entry_reading.Presence.end"),
+        (("export", "--to", "out"), 3, "cli.commands.export.run_export"),
+    ],
+)
+def test_entries_of_a_ledger_that_was_trimmed_meanwhile_are_not_missing(
+    capture: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    missing: int,
+    during: str,
+) -> None:
+    folder, name = capture("pulsar-4.2.4"), TopicName.parse("plain")
+    url = f"rocksdb:{shutil.copytree(folder / 'rocksdb', tmp_path / 'rocksdb')}"
+    ledger_id = relist(url, name, longer=2)
+    command = (*words, "plain", "--store", url, "--entries", f"bookie-disk:{folder}", "-o", "ndjson")
+    assert pulsar_meta_here(*command, folder=tmp_path).returncode == missing
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    parent, _, function = f"pulsar_meta.{during}".rpartition(".")
+    original, trimmed = resolve_name(f"pulsar_meta.{during}"), list[bool]()
+
+    def trim_first(*arguments: Any) -> Any:
+        if not trimmed:
+            trimmed.append(True)
+            trim(url, name)
+        return original(*arguments)
+
+    monkeypatch.setattr(f"{parent}.{function}", trim_first)
+    done = pulsar_meta_here(*command, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    not_checked = json.loads(done.stderr.splitlines()[-1])["not_checked"]
+    assert list(not_checked.values()) == ["deleted while it was read"]
+    assert words[0] == "export" or str(ledger_id) in next(iter(not_checked))
+
+
+@pytest.mark.parametrize("words", [("dump-entries",), ("export", "--to", "out")])
+def test_entries_that_were_written_after_the_opening_are_not_missing(
+    capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    folder = shutil.copytree(capture("pulsar-4.2.4-killed"), tmp_path / "killed")
+    url = f"rocksdb:{folder}/rocksdb"
+    with open_store(url, read_only=False) as store:
+        close_last_ledger(store, folder)
+    hide_journals(folder)
+    command = (*words, "last-words", "--store", url, "--entries", f"bookie-disk:{folder}", "-o", "ndjson")
+    assert pulsar_meta_here(*command, folder=tmp_path).returncode == 3
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    during = "cli.commands.export.run_export" if words[0] == "export" else "cli.commands.dump_entries.choose"
+    original = resolve_name(f"pulsar_meta.{during}")
+
+    def write_first(*arguments: Any, **options: Any) -> Any:
+        write_journals(folder)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(f"pulsar_meta.{during}", write_first)
+    done = pulsar_meta_here(*command, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    not_checked = json.loads(done.stderr.splitlines()[-1])["not_checked"]
+    assert list(not_checked.values()) == ["written while it was read"]

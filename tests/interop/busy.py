@@ -1,4 +1,4 @@
-"""Runs beside a broker (`PulsarStandalone.call`): clients that create, trim and delete topics without end."""
+"""Runs beside a broker (`PulsarStandalone.call`): clients that write, trim and delete topics without end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ from tests.servers.inside import broker, managed_ledger
 
 API = "org.apache.pulsar.client.api"
 TRIMMED = "persistent://public/default/trimmed-all-the-time"
+WRITTEN = "persistent://public/default/written-all-the-time"
+KEEPS, MARKS = "keeps", "marks"
 _stop = Event()
 _threads: list[Thread] = []
-_done = {"trimmed": 0, "deleted": 0, "faults": 0}
+_done = {"trimmed": 0, "deleted": 0, "written": 0, "faults": 0}
 _last_fault = ""
+# Seconds between two pieces of work of a client. Without pauses, a long test fills the bookie's disk.
+_pause = 0.0
 
 
-def begin(url: str) -> None:
-    """Start the clients; returns at once."""
-    for work in (_trim, _create_and_delete):
+def begin(url: str, pause: float = 0.0) -> None:
+    """Start the clients and return at once. With a pause, another one writes to a topic that is not trimmed.
+
+    `pause` is the number of seconds between two pieces of work of a client.
+    """
+    global _pause
+    _pause = pause
+    for work in (_trim, _create_and_delete, *([_write] if pause else [])):
         thread = Thread(target=_over_and_over, args=(work, url), daemon=True)
         _threads.append(thread)
         thread.start()
@@ -63,6 +72,7 @@ def _over_and_over(work: Any, url: str) -> None:
             except JClass("java.lang.Exception") as error:
                 _done["faults"] += 1
                 _last_fault = str(error)
+            _stop.wait(_pause)
     finally:
         client.close()
 
@@ -99,3 +109,26 @@ def _create_and_delete(client: Any, number: int) -> None:
     _send(client, topic, 15)
     broker().getAdminClient().topics().delete(topic, True)
     _done["deleted"] += 1
+
+
+def _write(client: Any, number: int) -> None:
+    """Write to a topic that nobody trims, and acknowledge every other message, which leaves holes."""
+    schema = JClass(f"{API}.Schema").STRING
+    for subscription in (KEEPS, MARKS):
+        consumer = client.newConsumer(schema).topic(WRITTEN).subscriptionName(subscription).subscribe()
+        if subscription == KEEPS:
+            consumer.close()
+    _send(client, WRITTEN, 4)
+    unit = JClass("java.util.concurrent.TimeUnit").SECONDS
+    for position in range(4):
+        message = consumer.receive(5, unit)
+        if message is not None and position % 2:
+            consumer.acknowledge(message)
+    consumer.close()
+    _done["written"] += 1
+
+
+def wait_until_written(times: int) -> None:
+    """Return once each client has done its work so often."""
+    while min(_done["written"], _done["trimmed"], _done["deleted"]) < times:
+        _stop.wait(0.1)

@@ -10,7 +10,8 @@ apache/bookkeeper ServiceURI (`zk+hierarchical://HOST;HOST/ledgers`).
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -60,6 +61,16 @@ def open_store(address: str, *, read_only: bool = True) -> Store:
         main, ledgers = [stack.enter_context(_open_single(url, read_only=read_only)) for url in urls]
         stack.pop_all()
     return RoutedStore(main, ledgers)
+
+
+@contextmanager
+def current_store(store: Store) -> Iterator[Store]:
+    """Provide a store as it is now: itself, or opened again if it has changed since it was opened."""
+    if not store.is_stale:
+        yield store
+        return
+    with open_store(store.url) as current:
+        yield current
 
 
 def _open_single(url: str, *, read_only: bool) -> Store:

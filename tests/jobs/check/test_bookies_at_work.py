@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -18,7 +18,7 @@ from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.recheck import LOOKS, Recheck
 from pulsar_meta.jobs.topics.topic import read_topic
-from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.damage import DamageFunction, damaged, healthy_store
@@ -128,6 +128,40 @@ def test_a_rocksdb_snapshot_is_stale_after_a_broker_writes(folder: Path) -> None
             broker.put(record.path, record.value, record.version)
             assert not broker.is_stale
         assert store.is_stale
+
+
+class GrowingStore(LiveStore):
+    """A store in which a broker adds ledgers to a topic after its record was scanned, for later reads."""
+
+    def __init__(self, values: dict[str, Versioned], name: TopicName, scanned: bytes) -> None:
+        super().__init__()
+        self.values, self._name, self._scanned = values, name, scanned
+
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
+        return (self._then(record) for record in super().scan(prefix, after=after))
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        return [record and self._then(record) for record in super().read_many(paths)]
+
+    def _then(self, record: Versioned) -> Versioned:
+        return record._replace(value=self._scanned) if record.path == self._name.path else record
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_position_in_a_ledger_that_was_listed_later_is_not_beyond_the_end(
+    folder: Path, grows: bool
+) -> None:
+    values, name = dict(healthy_store(folder).values), TopicName.parse("marks")
+    info = decode_managed_ledger(values[name.path].value)
+    for ledger in info.ledgerInfo[2:]:
+        del values[ledger_path(ledger.ledgerId)]
+    del info.ledgerInfo[2:]
+    scanned = info.SerializeToString()
+    if not grows:
+        values[name.path] = values[name.path]._replace(value=scanned)
+    run = checkup(GrowingStore(values, name, scanned), None, (str(name),), CheckOptions())
+    codes = [finding.code for finding in run.findings()]
+    assert ("cursor-beyond-end" in codes) is not grows
 
 
 def relist(store: Store, name: TopicName, *ledger_ids: int) -> None:

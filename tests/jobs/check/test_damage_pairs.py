@@ -21,7 +21,10 @@ CAPTURES = ("pulsar-4.2.4", "pulsar-4.0.7", "pulsar-2.8.2", "pulsar-4.2.4-3booki
 GROUPS = 8
 SAMPLE = 5
 # Pairs on a capture with a seed for which a printed repair once did harm.
-HARMED_ONCE = (("pulsar-4.2.4", ("end_of_list_lost", "another_store_lists_it"), 0),)
+HARMED_ONCE = (
+    ("pulsar-4.2.4", ("end_of_list_lost", "another_store_lists_it"), 0),
+    ("pulsar-4.0.7", ("end_of_list_lost", "another_topic_lists_it"), 1),
+)
 
 
 def try_pairs(pairs: Sequence[tuple[str, str]], folder: Path, scratch: Path, seed: int) -> int:

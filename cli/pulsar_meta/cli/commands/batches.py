@@ -38,6 +38,7 @@ from pulsar_meta.jobs.batches.packing import (
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
 from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.entries.live_changes import LiveChanges
 from pulsar_meta.jobs.spark.commands import BatchRule, plan_with_spark
 from pulsar_meta.stores.base import Store
 
@@ -106,6 +107,7 @@ def plan_batches(
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
+        coverage.changes = LiveChanges(opened, urls)
         if opened is not None:
             shell.warn_of_old_parts(opened, names)
         choices = list(choose(names, opened, source, faults.report, ledgers=bounds.ledgers))

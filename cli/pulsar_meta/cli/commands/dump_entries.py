@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
 
@@ -44,6 +44,7 @@ from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_portions import Portions
 from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.entries.live_changes import LiveChanges
 from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
@@ -111,7 +112,8 @@ def dump_entries(
             shell.format, where=entry_filter is not None, transactions=looks.transactions, deep=look.deep
         )
         outcomes = Outcomes(opened, source, faults.report) if looks.transactions else None
-        dump = _Dump(faults, look, line, opened, source, urls, bounds.count, outcomes)
+        coverage = Coverage(changes=LiveChanges(opened, urls))
+        dump = _Dump(faults, look, line, opened, source, urls, bounds.count, outcomes, coverage)
         dump.write(places, entry_filter, engine, jobs)
         bounds.report_coverage(shell, dump.coverage, faults, named=bool(names) or everything)
         faults.finish(source)
@@ -129,7 +131,7 @@ class _Dump:
     urls: list[str]
     count: int | None
     outcomes: Outcomes | None
-    coverage: Coverage = field(default_factory=Coverage)
+    coverage: Coverage
 
     @property
     def shell(self) -> Shell:

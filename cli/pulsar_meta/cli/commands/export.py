@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +22,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.filters import parse_filter
+from pulsar_meta.jobs.entries.live_changes import LiveChanges, has_all
 from pulsar_meta.jobs.export.files import Form
 from pulsar_meta.jobs.export.manifest import Done, Manifest, open_manifest
 from pulsar_meta.jobs.export.plan import Piece, Wanted, plan_topic
@@ -207,13 +208,33 @@ class _Run:
         with shell.progress(len(pieces), "files") as progress:
             for _ in run_export(pieces, self._exporter(pieces, store, source, urls), manifest):
                 progress.advance(1)
-        exported = [piece for choice in choices for piece in manifest.of_topic(choice.name)]
+        changes = LiveChanges(store, urls)
+        exported = [
+            piece if piece.whole else self._explained(piece, choice, changes, source)
+            for choice in choices
+            for piece in manifest.of_topic(choice.name)
+        ]
         files = sum(piece.file is not None for piece in exported)
         shell.note(
             f"{counted(sum(piece.rows for piece in exported), 'messages')} in {counted(files, 'files')};"
             f" {counted(len(pieces), 'pieces')} exported now, {before} by earlier runs"
         )
         self._print_summary(exported)
+
+    def _explained(self, piece: Done, choice: Choice, changes: LiveChanges, source: EntrySource) -> Done:
+        """Return a piece without missing entries that were deleted or written while they were read."""
+        missing = piece.counts.get("missing", 0)
+        ledgers = {ledger.ledger_id: ledger for ledger in choice.ledgers}
+        reasons = [
+            changes.why_missing(ledgers[ledger_id], first, last, source)
+            for ledger_id, first, last in (piece.ranges if missing else ())
+            if ledger_id in ledgers and not has_all(source, ledgers[ledger_id], first, last)
+        ]
+        why = reasons[0] if reasons and all(reasons) else None
+        if why is None:
+            return piece
+        self.coverage.not_checked[f"{counted(missing, 'entries')} of {piece.topic}"] = why
+        return replace(piece, counts={**piece.counts, "missing": 0})
 
     def _exporter(self, pieces: list[Piece], store: Store, source: EntrySource, urls: list[str]) -> Exporter:
         ledgers = (part.ledger for piece in pieces for part in piece.parts)

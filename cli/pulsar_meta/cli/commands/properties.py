@@ -29,8 +29,9 @@ from pulsar_meta.codecs.metadata.ledger_metadata import Edit
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.jobs.engine import choose_engine
-from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage, without_trimmed
+from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.entries.live_changes import LiveChanges
 from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, FirstIndexes, IndexBuild, first_index
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.index.properties import (
@@ -374,6 +375,7 @@ def _topics(
 ) -> Iterator[Topic]:
     """Yield the selected topics. Their ledgers have BookKeeper's metadata if the store has it."""
     selected = chosen_by_name(store, names, faults.report, everything=everything)
+    changes = LiveChanges(store)
     bookkeeper = store if has_metadata(store) else None
     if bookkeeper is None:
         coverage.not_checked[METADATA] = NO_METADATA
@@ -383,7 +385,7 @@ def _topics(
         for topic in topics:
             coverage.add(topic)
             own = list(islice(ledgers, len(topic.ledgers)))
-            yield topic.with_ledgers(without_trimmed(store, topic.name, own, coverage))
+            yield topic.with_ledgers(changes.without_deleted(own, coverage.not_checked))
 
 
 def _checked(

@@ -19,6 +19,7 @@ from pulsar_meta.jobs.entries.check_plan import (
     Checker,
     CheckSettings,
     LedgerTask,
+    SecondLook,
     check_by_processes,
     check_here,
     first_checks,
@@ -29,6 +30,7 @@ from pulsar_meta.jobs.entries.check_plan import (
 from pulsar_meta.jobs.entries.entry_check import EntryFault, LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.entries.live_changes import LiveChanges
 
 SIZE_UNIT = 2**20
 
@@ -86,6 +88,7 @@ def verify_entries(
             shell.warn_of_old_parts(opened, names or [])
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
+        coverage.changes = changes = LiveChanges(opened, urls)
         choices = choose(
             names or [], opened, source, faults.report, everything=everything, ledgers=bounds.ledgers
         )
@@ -100,7 +103,8 @@ def verify_entries(
         coverage.not_checked |= unread_copies(tasks, source, one_copy=one_copy)
         check = _checker(faults, engine, jobs, tasks, sources, source, settings)
         progress = stack.enter_context(shell.progress(len(tasks), "ledgers"))
-        reports = run_checks(tasks, lambda tasks: progress.counting(check(tasks)))
+        again = SecondLook(changes, source, settings, coverage)
+        reports = run_checks(tasks, lambda tasks: progress.counting(check(tasks)), again)
         shell.emit(_faults(reports, coverage, faults), _VIEW)
         coverage.ledgers = len(tasks)
         bounds.report_coverage(shell, coverage, faults, named=bool(names) or everything)

@@ -47,7 +47,7 @@ from pulsar_meta.jobs.check.ledger_index import (
 from pulsar_meta.jobs.check.lost_ledgers import every_list, lost_ledgers, unnamed_on_disks
 from pulsar_meta.jobs.check.orphans import Orphans, orphan_objects
 from pulsar_meta.jobs.check.owner_cases import shared_ledgers
-from pulsar_meta.jobs.check.recheck import Recheck, current_store, depends_on_bookies, depends_on_timing
+from pulsar_meta.jobs.check.recheck import Recheck, depends_on_bookies, depends_on_timing
 from pulsar_meta.jobs.check.repairs import with_repair
 from pulsar_meta.jobs.check.scan import (
     LocalPasses,
@@ -68,6 +68,7 @@ from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.registry import current_store
 
 _DISK: Final = "bookie-disk:"
 # The number of topics that are checked before all ledgers are indexed, for a quick first answer.

@@ -17,7 +17,14 @@ from typing import Final
 
 from pulsar_meta.jobs.check.codes import Finding, finding
 from pulsar_meta.jobs.topics.disk_ledger import DiskLedger, order_of
-from pulsar_meta.jobs.topics.evidence import SLACK_MS, EvidenceReader, Piece, TopicLedgers, Witness
+from pulsar_meta.jobs.topics.evidence import (
+    SLACK_MS,
+    EvidenceReader,
+    Piece,
+    TopicLedgers,
+    Witness,
+    membership,
+)
 from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Ledger, topics_in
 from pulsar_meta.stores.base import Store
@@ -79,7 +86,7 @@ def _lost_at(reader: EvidenceReader, place: _Place, candidates: Sequence[int]) -
     following = None if place.after is None else reader.disk(place.after.ledger_id)
     if current is None or (following is not None and order_of(current, following) == "follows"):
         return
-    disputed = False
+    doubt = _doubt_about(reader, place)
     for ledger_id in candidates[first:last]:
         ledger = reader.disk(ledger_id)
         if ledger is None or ledger.content != "messages" or not _is_in_time(ledger, place):
@@ -91,14 +98,11 @@ def _lost_at(reader: EvidenceReader, place: _Place, candidates: Sequence[int]) -
                 following is not None
                 and order_of(ledger, following) == order_of(current, ledger) == "follows"
             )
-            against = _against(reader, ledger_id)
-            if disputed:
-                text = f"it continues ledger {current.ledger_id}, which may be another cluster's"
-                against.append(Piece(Witness.OTHER_CLUSTER, text))
-            disputed = bool(against)
-            certain = not disputed and (both or len({piece.witness for piece in pieces}) >= 2)
+            owners = reader.ledger(ledger_id).other_clusters
+            against = [*doubt, *(Piece(Witness.OTHER_CLUSTER, f"{owner} refers to it") for owner in owners)]
+            certain = not against and (both or len({piece.witness for piece in pieces}) >= 2)
             yield _found(place, ledger, pieces, against, certain=certain)
-            current = ledger
+            current, doubt = ledger, _doubt(against, ledger_id)
 
 
 def _is_in_time(ledger: DiskLedger, place: _Place) -> bool:
@@ -126,10 +130,16 @@ def _pieces(before: DiskLedger, ledger: DiskLedger, after: DiskLedger | None, pl
     return pieces
 
 
-def _against(reader: EvidenceReader, ledger_id: int) -> list[Piece]:
-    """Return the records of other clusters that refer to a ledger."""
-    owners = reader.ledger(ledger_id).other_clusters
-    return [Piece(Witness.OTHER_CLUSTER, f"{owner} refers to it") for owner in owners]
+def _doubt_about(reader: EvidenceReader, place: _Place) -> list[Piece]:
+    """Return evidence that the ledger before a place is not the topic's, nor then what continues it."""
+    case = membership(reader, place.topic, place.before.ledger_id)
+    return _doubt(case.contradicts, place.before.ledger_id)
+
+
+def _doubt(against: Sequence[Piece], ledger_id: int) -> list[Piece]:
+    """Return the doubt about a ledger that continues `ledger_id`, against which there is evidence."""
+    text = f"it continues ledger {ledger_id}, which may not be the topic's"
+    return [Piece(against[0].witness, text)] if against else []
 
 
 def _by_producers(before: DiskLedger, ledger: DiskLedger, place: _Place) -> Iterator[Piece]:

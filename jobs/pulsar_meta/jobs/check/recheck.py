@@ -13,7 +13,7 @@ still refers to it after several looks, with pauses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Final
@@ -25,7 +25,7 @@ from pulsar_meta.jobs.check.scan import TopicScan, reads_entries
 from pulsar_meta.jobs.check.schemas import schema_findings
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.registry import current_store
 
 # If a topic changes so fast that no two of these looks agree, its findings stay undecided.
 LOOKS: Final = 5
@@ -58,16 +58,6 @@ def depends_on_bookies(name: str) -> bool:
 def depends_on_timing(name: str) -> bool:
     """Return True if findings of a code can come from comparing states of two moments."""
     return name in _COMPARING or name in _DURING_DELETION or depends_on_bookies(name)
-
-
-@contextmanager
-def current_store(store: Store) -> Iterator[Store]:
-    """Provide a store as it is now: itself, or opened again if it has changed since it was opened."""
-    if not store.is_stale:
-        yield store
-        return
-    with open_store(store.url) as current:
-        yield current
 
 
 @dataclass(slots=True)

@@ -300,11 +300,16 @@ class TopicScan:
         """Yield the findings except those that a trimming or deleting broker explains.
 
         Entries were read after the record, and a broker that trims updates the record first. A broker that
-        deletes a topic removes its record last, so its ledgers are gone by then.
+        deletes a topic removes its record last, so its ledgers are gone by then. A cursor's state in a ledger
+        was read after the record, too, and may be in a ledger that the broker has created since.
         """
         listed = {ledger.ledger_id for ledger in view.ledgers}
         for finding in findings:
             if finding.code == "topic-record-lost" and not self.reader.still_owned(view):
+                continue
+            if finding.code == "cursor-beyond-end" and self.reader.has_grown_to(
+                view, finding.evidence["mark_delete"][0]
+            ):
                 continue
             ledger_id = finding.ledger_id
             may_be_trimmed = ledger_id in listed and reads_entries(finding.code)

@@ -26,6 +26,7 @@ from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.scope import partition_count
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.registry import current_store
 
 # A record, and the name of its cursor, None for the topic's own record.
 _Record = tuple[Versioned, str | None]
@@ -74,6 +75,14 @@ class TopicReader:
         with suppress(NotFoundError, DecodeError, UsageError):
             topic = read_topic(self.store, TopicName.parse(name))
             return any(ledger.ledger_id == ledger_id for ledger in topic.ledgers)
+        return False
+
+    def has_grown_to(self, view: TopicView, ledger_id: int) -> bool:
+        """Return True if the topic's record has listed a ledger up to `ledger_id` since it was read."""
+        last = view.ledgers[-1].ledger_id if view.ledgers else -1
+        with suppress(NotFoundError, DecodeError, UsageError), current_store(self.store) as store:
+            ledgers = read_topic(store, view.name).ledgers
+            return last <= ledger_id and any(max(last + 1, ledger_id) <= each.ledger_id for each in ledgers)
         return False
 
     def partitions(self, name: TopicName) -> int | None:

@@ -21,13 +21,13 @@ from pulsar_meta.jobs.entries.entry_choice import (
     Range,
     first_entries,
     ranges,
-    without_trimmed,
 )
 from pulsar_meta.jobs.entries.entry_portions import pieces
-from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources, open_entry_sources
+from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges
 from pulsar_meta.jobs.pool import SharedWork
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
-from pulsar_meta.jobs.topics.topic import Ledger, Report, contradictions, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Report, contradictions, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 
@@ -67,6 +67,7 @@ def plan_checks(
     BookKeeper's metadata is compared with the topics' if the store has it. `coverage` counts the topics, and
     records if metadata could not be compared.
     """
+    changes = coverage.changes or LiveChanges(store)
     known = store is not None and has_metadata(store)
     if store is not None and not known:
         coverage.not_checked[METADATA] = NO_METADATA
@@ -76,7 +77,7 @@ def plan_checks(
         coverage.add(choice)
         parts = list(ranges(choice, limits, source))
         ledgers = list(with_bookkeeper(store if known else None, (part.ledger for part in parts), report))
-        there = {ledger.ledger_id for ledger in _untrimmed(store, choice, ledgers, coverage)}
+        there = {ledger.ledger_id for ledger in changes.without_deleted(ledgers, coverage.not_checked)}
         for part, ledger in zip(parts, ledgers, strict=True):
             if ledger.ledger_id not in there:
                 continue
@@ -85,14 +86,6 @@ def plan_checks(
                 report(NotFoundError(f"no ledger {ledger.ledger_id}: no source has an entry of it"))
             else:
                 yield LedgerTask(group, replace(part, ledger=ledger), ledger.format, faults)
-
-
-def _untrimmed(
-    store: Store | None, choice: Choice, ledgers: Sequence[Ledger], coverage: Coverage
-) -> Sequence[Ledger]:
-    if store is None or not choice.is_topic:
-        return ledgers
-    return without_trimmed(store, choice.name, ledgers, coverage)
 
 
 def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
@@ -153,8 +146,41 @@ def _entries(source: EntrySource, task: LedgerTask) -> int:
     return sum(piece.last - piece.first + 1 for piece in pieces(task.part, last) if piece.last is not None)
 
 
-def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerReport]:
-    """Yield a report for each task in order, including faults between two ledgers of a topic."""
+@dataclass(frozen=True, slots=True)
+class SecondLook:
+    """Looks again at ledgers with faults, because the cluster may have changed while they were read.
+
+    Disks that a bookie has written to since `source` was opened are opened again.
+    """
+
+    changes: LiveChanges
+    source: EntrySource
+    settings: CheckSettings
+    coverage: Coverage
+
+    def __call__(self, task: LedgerTask, report: LedgerReport) -> LedgerReport:
+        """Return the final report of a ledger; one without faults if the ledger was deleted."""
+        ledger = task.part.ledger
+        if not report.faults:
+            return report
+        if self.changes.is_deleted(ledger):
+            self.coverage.not_checked[f"ledger {ledger.ledger_id}"] = DELETED
+            return LedgerReport(ledger.ledger_id, cut=True, segment=task.part.segment)
+        if not self.source.is_stale:
+            return report
+        with open_entry_sources(self.changes.urls, self.changes.store) as now:
+            return check_task(self.settings, now, task)
+
+
+def run_checks(
+    tasks: Sequence[LedgerTask],
+    check: Checker,
+    again: Callable[[LedgerTask, LedgerReport], LedgerReport] = lambda task, report: report,
+) -> Iterator[LedgerReport]:
+    """Yield a report for each task in order, including faults between two ledgers of a topic.
+
+    `again` returns the final report of a task.
+    """
     reports = zip(tasks, check(tasks), strict=True)
     topic: list[LedgerReport] = []
     before: int | None = None
@@ -162,8 +188,9 @@ def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerRe
         if task.topic == -1 or task.topic != before:
             yield from check_joints(iter(topic))
             topic = []
-        report.faults[:0] = task.faults
-        topic.append(report)
+        final = again(task, report)
+        final.faults[:0] = task.faults
+        topic.append(final)
         before = task.topic
     yield from check_joints(iter(topic))
 

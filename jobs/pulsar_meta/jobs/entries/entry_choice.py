@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.topic import (
     MAX_ID,
@@ -19,14 +18,15 @@ from pulsar_meta.jobs.topics.topic import (
     Report,
     SegmentNames,
     Topic,
-    contradictions,
     every_topic,
     named,
     parse_ledger_id,
     parse_position,
-    read_topic,
 )
 from pulsar_meta.stores.base import Store
+
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.entries.live_changes import LiveChanges
 
 POSITIONS: Final = "ENTRY, LEDGER:ENTRY or LEDGER:ENTRY:BATCH"
 _entry_re = re.compile(r"-?[0-9]{1,30}")
@@ -34,7 +34,6 @@ METADATA: Final = "BookKeeper's metadata"
 NO_METADATA: Final = "the store has none below /ledgers"
 MARKERS_ELSEWHERE: Final = "the markers that end their transactions may be elsewhere"
 ELSEWHERE: Final = "only bookies have them whose disks were not given"
-TRIMMED: Final = "trimmed while its topic was read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class Coverage:
     """Counts of what was read.
 
     `copies` counts the copies of entries that were verified on several bookies, `elsewhere` the entries on
-    bookies whose disks were not given.
+    bookies whose disks were not given. `changes` explains missing entries if the cluster may be running.
     """
 
     topics: int = 0
@@ -116,6 +115,7 @@ class Coverage:
     copies: int = 0
     elsewhere: int = 0
     not_checked: dict[str, str] = field(default_factory=dict)
+    changes: LiveChanges | None = None
 
     def add(self, topic: Choice | Topic) -> None:
         """Count a topic, and record if it may have other ledgers."""
@@ -148,32 +148,6 @@ class Coverage:
         if not self.elsewhere:
             return self.not_checked
         return self.not_checked | {f"{self.elsewhere} entries": ELSEWHERE}
-
-
-def without_trimmed(
-    store: Store, topic: str, ledgers: Sequence[Ledger], coverage: Coverage
-) -> Sequence[Ledger]:
-    """Return the ledgers without those that were trimmed since the record of `topic` was read.
-
-    A trimmed ledger has no metadata, and the record, read again, does not list it, because a broker writes
-    the record before it deletes the ledger. `coverage` records these ledgers as not checked.
-
-    Source: apache/pulsar ManagedLedgerImpl.internalTrimLedgers.
-    """
-    absent = (ledger for ledger in ledgers if ledger.metadata == "absent")
-    suspects = {ledger.ledger_id for ledger in absent if any(contradictions(ledger))}
-    if not suspects:
-        return ledgers
-    try:
-        now = read_topic(store, TopicName.parse(topic))
-        suspects.difference_update(ledger.ledger_id for ledger in now.ledgers)
-    except NotFoundError:
-        # The topic was deleted with all its ledgers.
-        pass
-    except (DecodeError, UsageError):
-        return ledgers
-    coverage.not_checked |= {f"ledger {ledger_id}": TRIMMED for ledger_id in sorted(suspects)}
-    return [ledger for ledger in ledgers if ledger.ledger_id not in suspects]
 
 
 @dataclass(frozen=True, slots=True)

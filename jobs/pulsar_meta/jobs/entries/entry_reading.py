@@ -203,10 +203,18 @@ class Presence:
         self.coverage.elsewhere += max(0, elsewhere)
         # A file of frames can contain only some of a ledger's frames.
         whole = not self._named or self.source.whole_ledgers or newest is None
-        if missing > 0 and whole:
+        if missing > 0 and whole and not self._is_explained(last):
             what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"
             text = "of it" if newest is None else ""
             self.report(NotFoundError(f"ledger {ledger_id}: no source has {what} {text}".rstrip()))
+
+    def _is_explained(self, last: int) -> bool:
+        """Return True, and record it as not read, if the ledger was deleted or written meanwhile."""
+        changes = self.coverage.changes
+        why = changes and changes.why_missing(self.ledger, self.part.first, last, self.source)
+        if why:
+            self.coverage.not_checked[f"the rest of ledger {self.ledger.ledger_id}"] = why
+        return bool(why)
 
     @property
     def _named(self) -> bool:

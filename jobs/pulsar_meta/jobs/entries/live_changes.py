@@ -1,0 +1,110 @@
+"""Tell missing entries from those that a running cluster deleted or wrote while a command read them.
+
+A broker updates a topic's record before it deletes trimmed ledgers. If it deletes the topic, it deletes the
+ledgers first and the record last. Disks of running bookies are read as they were when they were opened, so
+the metadata, which is read later, may count entries that these disks don't have yet.
+
+Source: apache/pulsar ManagedLedgerImpl (internalTrimLedgers, asyncDelete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import sleep
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.topics.placement import placement
+from pulsar_meta.jobs.topics.topic import Ledger, contradictions, read_topic
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import current_store
+
+DELETED: Final = "deleted while it was read"
+WRITTEN: Final = "written while it was read"
+LOOKS: Final = 3
+PAUSE: Final = 1.0
+# The most pauses of a run, and the most times that sources are opened again. A damaged cluster may have many
+# topics that list lost ledgers.
+MOST_LOOKS: Final = 20
+
+
+@dataclass(slots=True)
+class LiveChanges:
+    """Explains missing entries by another look at the store and at the entry sources of `urls`."""
+
+    store: Store | None
+    urls: Sequence[str] = ()
+    _pauses: int = 0
+    _openings: int = 0
+    _deleted: dict[int, bool] = field(default_factory=dict)
+
+    def why_missing(self, ledger: Ledger, first: int, last: int, source: EntrySource) -> str | None:
+        """Return DELETED or WRITTEN, or None if some of the entries [first, last] are missing now as well."""
+        if self.is_deleted(ledger):
+            return DELETED
+        return WRITTEN if source.is_stale and self._are_there_now(ledger, first, last) else None
+
+    def without_deleted(self, ledgers: Sequence[Ledger], not_checked: dict[str, str]) -> Sequence[Ledger]:
+        """Return a topic's ledgers without those that were deleted since its record was read.
+
+        Adds these to `not_checked`. The ledgers have BookKeeper's metadata.
+        """
+        suspects = [each for each in ledgers if each.metadata == "absent" and any(contradictions(each))]
+        deleted = {each.ledger_id for each in suspects if self.is_deleted(each)}
+        not_checked |= {f"ledger {ledger_id}": DELETED for ledger_id in sorted(deleted)}
+        return [each for each in ledgers if each.ledger_id not in deleted]
+
+    def is_deleted(self, ledger: Ledger) -> bool:
+        """Return True if a ledger was there, and neither BookKeeper nor its topic has it any more."""
+        if self.store is None or (ledger.topic is None and ledger.metadata != "known"):
+            return False
+        if ledger.ledger_id not in self._deleted:
+            self._deleted[ledger.ledger_id] = any(self._looks(self.store, ledger))
+        return self._deleted[ledger.ledger_id]
+
+    def _looks(self, store: Store, ledger: Ledger) -> Iterator[bool]:
+        """Yield at each look if the ledger is gone. Ends if it is there, or if nothing can change."""
+        for look in range(LOOKS):
+            if look:
+                self._pauses += 1
+                sleep(PAUSE)
+            with current_store(store) as now:
+                listed = ledger.topic is not None and _lists(now, ledger.topic, ledger.ledger_id)
+                known = now.read_many([ledger_path(ledger.ledger_id)])[0] is not None
+            yield not listed and (ledger.topic is not None or not known)
+            if known or not store.may_be_live or self._pauses >= MOST_LOOKS:
+                return
+
+    def _are_there_now(self, ledger: Ledger, first: int, last: int) -> bool:
+        """Return True if the sources, opened again, have all the entries that they should have."""
+        if self._openings >= MOST_LOOKS:
+            return False
+        self._openings += 1
+        with (
+            suppress(DecodeError, NotFoundError, UnreachableError),
+            open_entry_sources(self.urls, self.store) as now,
+        ):
+            return has_all(now, ledger, first, last)
+        return False
+
+
+def has_all(source: EntrySource, ledger: Ledger, first: int, last: int) -> bool:
+    """Return True if a source has all the entries in [first, last] that it should have."""
+    placed, present = placement(ledger, source), source.entry_ids(ledger.ledger_id, first, last)
+    return sum(placed.count(entry_id, entry_id) for entry_id in present) == placed.count(first, last)
+
+
+def _lists(store: Store, topic: str, ledger_id: int) -> bool:
+    """Return True if a topic's record lists a ledger, or can't be read."""
+    try:
+        ledgers = read_topic(store, TopicName.parse(topic)).ledgers
+    except NotFoundError:
+        return False
+    except (DecodeError, UsageError):
+        return True
+    return any(ledger.ledger_id == ledger_id for ledger in ledgers)
