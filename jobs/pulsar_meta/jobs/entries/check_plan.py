@@ -15,7 +15,6 @@ from pulsar_meta.jobs.entries.entry_check import Fault, LedgerReport, check_join
 from pulsar_meta.jobs.entries.entry_choice import (
     METADATA,
     NO_METADATA,
-    Choice,
     Coverage,
     Place,
     Range,
