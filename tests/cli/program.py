@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -126,3 +128,12 @@ def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
     while not done():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def confirmation(done: subprocess.CompletedProcess[Any]) -> tuple[str, ...]:
+    """Return the option that confirms what a refused command makes unreachable, () if nothing is refused."""
+    text = done.stderr if isinstance(done.stderr, str) else done.stderr.decode()
+    last = text.rstrip().rpartition("\n")[2]
+    message = json.loads(last)["message"] if last.startswith('{"error"') else last
+    _, option, name = message.partition("then add --confirm ")
+    return ("--confirm", *shlex.split(name)) if option else ()

@@ -50,7 +50,7 @@ def test_one_plan_repairs_a_store_and_is_undone_as_one(
         )[0]
     )
     assert sorted((finding["code"], finding["message"]) for finding in left) == stays
-    run("undo", summary["undo_file"], "--yes", "--allow-unreadable")
+    run("undo", summary["undo_file"], "--yes", "--allow-unreadable", "--confirm", "2 topics")
     after = run("snapshot", tmp_path / "after.ndjson", "-o", "json")[0]
     assert json.loads(before)["sum"] == json.loads(after)["sum"]
 

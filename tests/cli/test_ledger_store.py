@@ -12,6 +12,7 @@ from pulsar_meta.jobs.values.places import IDGEN, copied
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database
+from tests.cli.program import confirmation
 from tests.cli.values import Run
 from tests.servers import etcd
 from tests.servers.restartable import skip_or_fail
@@ -88,6 +89,7 @@ def test_two_stores_give_the_same_answers_as_one(
         assert without_repairs(run(*words, *both).stdout) == without_repairs(answer.stdout), words
     # The undo file names both stores.
     undone = run("undo", undo_file, "--yes", "-o", "json")
+    undone = run("undo", undo_file, "--yes", "-o", "json", *confirmation(undone))
     assert undone.returncode == 0, undone.stderr
     with open_store(ledger_store) as ledgers:
         assert not [value for value in ledgers.scan() if value.value]

@@ -65,7 +65,10 @@ def test_a_cursor_is_repaired_from_its_ledger_and_undone(run: Run) -> None:
     assert code == 0, messages
     assert "39 entries are left" in messages
     assert run("check", TOPIC, *run.entries, "--severity", "error")[0] == 0
-    assert run("undo", json.loads(out)["undo_file"], "--yes", "--allow-unreadable")[0] == 0
+    words = ("undo", json.loads(out)["undo_file"], "--yes", "--allow-unreadable")
+    code, _, messages = run(*words)
+    assert (code, "the subscription 'some' is lost, with its position" in messages) == (2, True)
+    assert run(*words, "--confirm", TOPIC)[0] == 0
     assert run.value(CURSOR) == b"garbage"
 
 

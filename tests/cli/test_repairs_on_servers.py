@@ -15,7 +15,7 @@ from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from tests.cli.program import as_text, environment, pulsar_meta_here
+from tests.cli.program import as_text, confirmation, environment, pulsar_meta_here
 from tests.damage import (
     Patient,
     cluster_damage,
@@ -131,6 +131,8 @@ def test_the_commands_that_check_names_repair_the_store_and_can_be_undone(
         undo_files.append(json.loads(done.stdout)["undo_file"])
     assert check() == {}
     for file in reversed(undo_files):
-        done = as_text(pulsar_meta_here("undo", file, "--store", url, "--yes", "--allow-unreadable", env=env))
+        words = ["undo", file, "--store", url, "--yes", "--allow-unreadable"]
+        refused = pulsar_meta_here(*words, env=env)
+        done = as_text(pulsar_meta_here(*words, *confirmation(refused), env=env))
         assert done.returncode == 0, done.stderr
     assert values_in(url) == before

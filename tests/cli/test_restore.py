@@ -20,10 +20,11 @@ from pulsar_meta.jobs.restore.topics import TopicValues
 from pulsar_meta.jobs.rewrite.guards import MIGRATION
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.values.places import copied
-from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database
+from tests.cli.program import confirmation
 from tests.cli.values import LEDGER, PROGRAM, Run, clear_store
 from tests.servers.etcd import EtcdServer
 from tests.servers.oxia import OxiaServer
@@ -127,6 +128,48 @@ def test_different_values_are_kept_unless_overwritten(run: Run, tmp_path: Path) 
     assert values_of(target)["/admin/b"] == b"theirs"
 
 
+def with_entries(topic: str, *ledgers: int) -> tuple[str, bytes]:
+    info = ManagedLedgerInfo()
+    for ledger_id in ledgers:
+        info.ledgerInfo.add(ledgerId=ledger_id, entries=5, size=50)
+    return TopicName.parse(topic).path, info.SerializeToString()
+
+
+def test_a_restore_that_makes_data_unreachable_is_confirmed(run: Run, tmp_path: Path) -> None:
+    source = written(tmp_path / "s", [with_entries("orders", 3), with_entries("other", 4)])
+    store = fill(f"dir:{tmp_path / 'target'}", dict([with_entries("orders", 3, 7), with_entries("other", 4)]))
+    before, undo_file, name = values_of(store), tmp_path / "undo", "persistent://public/default/orders"
+    words = ("restore", source, "--store", store, "--overwrite", "--undo-file", undo_file, "-o", "json")
+    refused = run(*words, "--yes")
+    assert refused.returncode == 2
+    messages = [json.loads(line) for line in refused.stderr.splitlines()]
+    lost = {"level": "warning", "message": f"{name}: 5 entries in 1 ledger become unreachable"}
+    assert lost in messages
+    assert messages[-1]["error"] == "usage"
+    assert messages[-1]["message"].endswith(f"--confirm {name}")
+    assert run(*words, "--yes", "--confirm", "orders").returncode == 2
+    assert values_of(store) == before
+    previewed = run(*words, "--dry-run")
+    assert previewed.returncode == 0
+    assert lost in [json.loads(line) for line in previewed.stderr.splitlines()]
+    ran = run(*words, "--yes", "--confirm", name)
+    assert (ran.returncode, json.loads(ran.stdout)["rewritten"]) == (0, 1)
+    assert run("undo", undo_file, "--store", store, "--yes").returncode == 0
+    assert values_of(store) == before
+
+
+def test_undoing_a_restore_is_confirmed(run: Run, tmp_path: Path) -> None:
+    source = written(tmp_path / "s", [with_entries("orders", 3), with_entries("other", 4)])
+    store, undo_file = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""}), tmp_path / "undo"
+    assert run("restore", source, "--store", store, "--yes", "--undo-file", undo_file).returncode == 0
+    refused = run("undo", undo_file, "--store", store, "--yes")
+    assert refused.returncode == 2
+    assert b"persistent://public/default/other: 5 entries in 1 ledger become unreachable" in refused.stderr
+    assert b"--confirm '2 topics'" in refused.stderr
+    assert run("undo", undo_file, "--store", store, "--yes", "--confirm", "2 topics").returncode == 0
+    assert values_of(store) == {"/admin/x": b""}
+
+
 def test_damaged_and_redacted_sources_are_refused(database: str, run: Run, tmp_path: Path) -> None:
     """They are refused before the first write."""
     complete, target = tmp_path / "all.ndjson", tmp_path / "target"
@@ -192,7 +235,8 @@ def test_counters_are_in_the_plan_and_only_increase(database: str, run: Run, tmp
     ran = run(*words, "--yes", "--undo-file", undo_file)
     assert ran.returncode == 0, ran.stderr
     assert b"/ledgers/idgen: 1001" in ran.stdout
-    assert run("undo", undo_file, "--store", f"rocksdb:{copy}", "--yes").returncode == 0
+    undoing = ("undo", undo_file, "--store", f"rocksdb:{copy}", "--yes", "--confirm", "ledger 1000")
+    assert run(*undoing).returncode == 0
     with open_store(f"rocksdb:{copy}") as store:
         assert store.next_sequence("/ledgers/idgen") == 1001
         assert ledger_path(1000) not in {value.path for value in store.scan("/ledgers")}
@@ -257,6 +301,8 @@ def test_a_killed_run_is_resumed_and_undone(run: Run, server: str, root: str, tm
     with open_store(server) as store:
         assert (store.next_sequence("/ledgers/idgen") or 0) >= 5000
     ran = run("undo", str(undo_file), "--store", server, "--yes")
+    if more := confirmation(ran):
+        ran = run("undo", str(undo_file), "--store", server, "--yes", *more)
     assert ran.returncode == 0, ran.stderr
     # Parents that the store created may stay, and so does the counter.
     after = values_of(server)

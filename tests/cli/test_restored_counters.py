@@ -21,6 +21,7 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
+from tests.cli.program import confirmation
 from tests.cli.values import PROGRAM, clear_store
 from tests.servers.etcd import EtcdServer
 
@@ -113,10 +114,13 @@ def test_counters_never_go_back(tmp_path: Path) -> None:
     subprocess.run([PROGRAM, *first], check=True, capture_output=True)
     with open_store(target, read_only=False) as store:
         store.advance_sequence(IDGEN, 90_000)
+    env = {"XDG_STATE_HOME": str(tmp_path)}
     for arguments in (first[:-2], ["undo", str(undo_file), *words]):
-        subprocess.run(
-            [PROGRAM, *arguments], check=True, capture_output=True, env={"XDG_STATE_HOME": str(tmp_path)}
-        )
+        done = subprocess.run([PROGRAM, *arguments], capture_output=True, env=env)
+        more = confirmation(done)
+        if more:
+            done = subprocess.run([PROGRAM, *arguments, *more], capture_output=True, env=env)
+        assert done.returncode == 0, done.stderr
         with open_store(target) as store:
             assert store.next_sequence(IDGEN) == 90_000
 

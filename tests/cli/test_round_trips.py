@@ -13,6 +13,7 @@ from pulsar_meta.jobs.values.places import why_left_out
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
+from tests.cli.program import confirmation
 from tests.cli.values import Run
 from tests.servers import etcd, oxia, zookeeper
 from tests.servers.restartable import RestartableServer, skip_or_fail
@@ -197,7 +198,10 @@ def test_a_second_restore_copies_the_changes_of_a_live_source(target: str, run: 
     compared = run("diff", target, into, *SAME, "-o", "json")
     assert compared.returncode in (0, 1)
     changed = {difference["path"] for difference in json.loads(compared.stdout or b"[]")}
-    second = run("restore", target, "--store", into, "--overwrite", "--yes", "-o", "json")
+    words = ("restore", target, "--store", into, "--overwrite", "--yes", "-o", "json")
+    second = run(*words)
+    if more := confirmation(second):
+        second = run(*words, *more)
     assert second.returncode == 0
     assert json.loads(second.stdout)["rewritten"] == len(changed)
     assert run("diff", target, into, *SAME).returncode == 0

@@ -12,15 +12,18 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.outputs import prompt_on_stderr
-from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.rewriting import SAFETY, BulkOptions, WriteOptions, open_for_writing, terms_of, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.repair.bulk_losses import BulkLosses
 from pulsar_meta.jobs.repair.fix_plan import FixPlan
 from pulsar_meta.jobs.repair.repair import Repair
-from pulsar_meta.jobs.rewrite.decision import Decided
+from pulsar_meta.jobs.rewrite.decision import Decided, Summary
 from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.run import Rewrite, preview
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
 
@@ -31,6 +34,18 @@ Confirm = Annotated[
         metavar="TOPIC",
         rich_help_panel=SAFETY,
         help="The full name of the topic that loses data. Needed only if data becomes unreachable.",
+    ),
+]
+
+
+ConfirmSeveral = Annotated[
+    str | None,
+    typer.Option(
+        "--confirm",
+        metavar="TOPIC",
+        rich_help_panel=SAFETY,
+        help="The full name of the topic that loses data, or 'N topics' for several. Needed only if data"
+        " becomes unreachable.",
     ),
 ]
 
@@ -100,6 +115,30 @@ def confirm_losses(name: str | None, answer: str | None, writing: WriteOptions) 
             f"refusing to write because data becomes unreachable{typed}: preview it with --dry-run, then add"
             f" --confirm {shlex.quote(name)}"
         )
+
+
+def write_confirmed(
+    shell: Shell,
+    store: Store,
+    rewrite: Rewrite,
+    writing: WriteOptions,
+    bulk: BulkOptions,
+    confirm: str | None,
+) -> None:
+    """Print what a run makes unreachable, have it confirmed, then write as `rewriting.write` does.
+
+    Decides about all values once more, before the run. Raises UsageError like `confirm_losses`.
+    """
+    losses = BulkLosses(store, OtherClusters(store))
+    with shell.progress(unit="values") as progress:
+        for decided in preview(store, rewrite, terms_of(writing, bulk), Summary()):
+            losses.add(decided)
+            progress.advance(1)
+    total = losses.total()
+    for text in total.texts:
+        shell.warn(text)
+    confirm_losses(total.confirm, confirm, writing)
+    write(shell, store, rewrite, writing, bulk)
 
 
 def run_plan(

@@ -143,7 +143,7 @@ def write(
     if shell.format not in SUMMARY_FORMS and not (options.dry_run and shell.format is Format.CSV):
         # Checked before the writes; the summary is printed after them.
         raise UsageError(f"invalid -o {shell.format}: choose table, json, ndjson or plain")
-    terms = _terms(options, bulk)
+    terms = terms_of(options, bulk)
     if options.dry_run:
         _show_plan(shell, store, rewrite, terms)
     elif options.yes:
@@ -166,14 +166,15 @@ def write_overlaid(
     options = replace(options, allow_migration=True, allow_loaded=True)
     overlay = OverlayStore(store)
     with TemporaryDirectory() as folder, _progress(shell) as progress:
-        terms = replace(_terms(options, ONE_VALUE), undo_file=Path(folder) / "undo.ndjson")
+        terms = replace(terms_of(options, ONE_VALUE), undo_file=Path(folder) / "undo.ndjson")
         report = run(overlay, rewrite, terms, Listener(shell.warn, progress))
     if report.signal is None:
         copy(overlay)
     _report(shell, Report(report.summary, signal=report.signal))
 
 
-def _terms(options: WriteOptions, bulk: BulkOptions) -> Terms:
+def terms_of(options: WriteOptions, bulk: BulkOptions) -> Terms:
+    """Return the terms of a run that the options ask for."""
     overrides = Overrides(
         migration=options.allow_migration,
         loaded=options.allow_loaded,

@@ -34,9 +34,16 @@ class Dedup:
 
     def is_new(self, text: str) -> bool:
         """Add a string. Returns True the first time it is seen."""
-        encoded, before = text.encode("utf-8", "surrogatepass"), len(self._hashes)
-        self._hashes.add(blake2b(encoded, digest_size=HASH_BYTES).digest())
+        before = len(self._hashes)
+        self._hashes.add(_hash(text))
         return len(self._hashes) > before
+
+    def __contains__(self, text: str) -> bool:
+        return _hash(text) in self._hashes
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
 class _Blocks:

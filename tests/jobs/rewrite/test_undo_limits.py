@@ -20,6 +20,7 @@ from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_line
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.directory import FilesStore
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, decide
 
@@ -136,6 +137,18 @@ def test_what_a_command_does_not_do_is_refused(tmp_path: Path, command: str, cha
         planned(store, tmp_path / "undo")
 
 
+@pytest.mark.parametrize("command", ["restore", "put", "rm", "repair-plan", "undo"])
+def test_other_files_of_the_file_system_are_never_written(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "value"
+    file.write_bytes(b"new")
+    with FilesStore("files:/", read_only=False) as store:
+        change = Change(str(file), store.read(str(file)).version, b"old", b"new")
+        with closing(UndoLog(tmp_path / "undo", command, read_identity(store))) as log:
+            log.append([undo_line(change)])
+        with pytest.raises(GuardError, match="doesn't rewrite value files"):
+            put_back(store, tmp_path / "undo")
+
+
 @pytest.mark.parametrize("command", ["put", "rm"])
 def test_a_command_that_writes_one_value_has_one(tmp_path: Path, command: str) -> None:
     store = MemoryStore()
@@ -160,6 +173,10 @@ def cursor(entry_id: int) -> bytes:
     return message.SerializeToString()
 
 
+def in_ledger(ledger_id: int) -> bytes:
+    return ManagedCursorInfo(cursorsLedgerId=ledger_id).SerializeToString()
+
+
 @pytest.mark.parametrize(
     ("command", "path", "old", "new", "undone"),
     [
@@ -167,6 +184,8 @@ def cursor(entry_id: int) -> bytes:
         ("compress-cursors", CURSOR, wrap_envelope(cursor(7), "lz4"), cursor(7), True),
         ("compress-cursors", CURSOR, cursor(9), wrap_envelope(cursor(7), "zstd"), False),
         ("compress-cursors", CURSOR, b"garbage", wrap_envelope(cursor(7), "zstd"), False),
+        ("convert-cursor", CURSOR, in_ledger(4), cursor(7), True),
+        ("convert-cursor", CURSOR, cursor(9), cursor(7), False),
         ("compress-ledgers", TOPIC, info(3, 5), wrap_envelope(info(3, 5), "zstd"), True),
         ("compress-ledgers", TOPIC, info(3), wrap_envelope(info(3, 5), "zstd"), False),
         ("set-property", TOPIC, info(3, 5), info(3, 5, key="value"), True),

@@ -16,6 +16,7 @@ from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import SCOPE, EntriesUrls, ScopeOptions, StoreUrl
 from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.repairing import ConfirmSeveral, write_confirmed
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
@@ -33,6 +34,7 @@ from pulsar_meta.jobs.restore.values import (
 )
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.spill import DiskMap
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.places import IDGEN, copied, registries
 from pulsar_meta.stores.base import Store, Versioned
@@ -83,6 +85,7 @@ def restore(
         bool,
         typer.Option("--trust-counters", help="Accept a counter that is far above every known ledger id."),
     ] = False,
+    confirm: ConfirmSeveral = None,
 ) -> None:
     """Restore all or some topics from a snapshot or a store.
 
@@ -91,6 +94,9 @@ def restore(
     with a warning, because a subscription is lost without its record. If you select topics, it restores only
     these: their records, cursors, schemas, partitions and ledger metadata. With --entries, it skips ledgers
     that have no entries on the bookies.
+
+    With --overwrite, it leaves alone what other clients change during the run. If an old value makes data
+    unreachable, the command prints how much, and asks for the topic's full name (--confirm).
 
     First, it raises counters so that no ledger id is used twice: above the source's counter, above every
     ledger in either store, and above every ledger on the disks of --entries. Undo does not lower them.
@@ -127,7 +133,10 @@ def restore(
         unreadable = UnreadableValues(Readers.of(target, tuple(writing.for_version or ())))
         rewrite = restore_values(restored, minimums, unreadable, overwrite=overwrite)
         with faults.note_exit():
-            write(shell, target, rewrite, writing, bulk)
+            if overwrite or OtherClusters(target).trees:
+                write_confirmed(shell, target, rewrite, writing, bulk, confirm)
+            else:
+                write(shell, target, rewrite, writing, bulk)
         faults.finish(disks)
 
 

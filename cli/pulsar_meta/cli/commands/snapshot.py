@@ -22,6 +22,7 @@ from pulsar_meta.cli.options import EntriesUrls, PlaceArgument, ShowSecrets, Sto
 from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
 from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
+from pulsar_meta.cli.repairing import ConfirmSeveral, write_confirmed
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.value_files import FILES
@@ -36,6 +37,7 @@ from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.decision import Summary
 from pulsar_meta.jobs.rewrite.run_files import store_url
 from pulsar_meta.jobs.rewrite.undo import put_back
+from pulsar_meta.jobs.rewrite.undo_limits import limits_of
 from pulsar_meta.jobs.rewrite.undo_log import is_unused, read_header
 from pulsar_meta.jobs.values.comparison import history
 from pulsar_meta.jobs.values.places import one_path_of
@@ -279,12 +281,14 @@ def undo(
         bool,
         typer.Option("--any-version", help="Also undo values that were written again unchanged."),
     ] = False,
+    confirm: ConfirmSeveral = None,
 ) -> None:
     """Restore the values that a command replaced.
 
     Use it to revert a command that writes; each prints the path of its undo file. Values that something else
-    has changed since are left alone. Without --store or a configured store, the store in the undo file is
-    used.
+    has changed since are left alone. If an old value makes data unreachable, the command prints how much, and
+    asks for the topic's full name (--confirm). Without --store or a configured store, the store in the undo
+    file is used.
 
     Examples:
       pulsar-meta undo compress-cursors.undo.ndjson --dry-run
@@ -294,9 +298,13 @@ def undo(
         shell.note(f"{file} has no records, because the run was killed before it wrote; nothing to undo")
         shell.emit([Summary().document(None)], Detail(summary_lines), single=True)
         return
-    own = store_url(read_header(file)["store"])
+    header = read_header(file)
+    own = store_url(header["store"])
     # No other store than the file system has loose files, whatever store is configured.
     url = store or (own if own == FILES else None) or shell.settings.store or own
     with open_for_writing(shell, url, writing) as opened:
         rewrite = put_back(opened, file, other_store=allow_other_store, any_version=any_version)
-        write(shell, opened, rewrite, writing, bulk)
+        if limits_of(header.get("command"), opened).loses:
+            write_confirmed(shell, opened, rewrite, writing, bulk, confirm)
+        else:
+            write(shell, opened, rewrite, writing, bulk)

@@ -61,9 +61,15 @@ class Losses:
 
 
 NOTHING: Final = Losses()
+# Stores of other clusters, or what was read from them, to share it between many records.
+Others = Sequence[Store] | OtherClusters
 
 
-def removal_losses(store: Store, record: Versioned, others: Sequence[Store] = ()) -> Losses:
+def _clusters(store: Store, others: Others) -> OtherClusters:
+    return others if isinstance(others, OtherClusters) else OtherClusters(store, others)
+
+
+def removal_losses(store: Store, record: Versioned, others: Others = ()) -> Losses:
     """Tell what becomes unreachable if a record is removed.
 
     `others` are stores of other clusters that keep their ledgers in the same BookKeeper. Clusters below
@@ -91,7 +97,7 @@ def removal_losses(store: Store, record: Versioned, others: Sequence[Store] = ()
     return NOTHING if _is_shadow(store, place[0], seen) else _of_topic(store, seen, place[0])
 
 
-def change_losses(store: Store, record: Versioned, value: bytes, others: Sequence[Store] = ()) -> Losses:
+def change_losses(store: Store, record: Versioned, value: bytes, others: Others = ()) -> Losses:
     """Tell what becomes unreachable if a record gets another value.
 
     These are entries of ledgers that leave a list or end earlier, schema versions, entries that a cursor has
@@ -108,13 +114,11 @@ def change_losses(store: Store, record: Versioned, value: bytes, others: Sequenc
     return Losses(tuple(texts), name)
 
 
-def _change_texts(
-    store: Store, root: str, seen: Versioned, new: Versioned, others: Sequence[Store]
-) -> Iterator[str]:
+def _change_texts(store: Store, root: str, seen: Versioned, new: Versioned, others: Others) -> Iterator[str]:
     """Yield the losses of a change. Raises DecodeError if one of the two values can't be read."""
     ledger_id = ledger_of_path(seen.path)
     if ledger_id is not None:
-        yield from _shorter_ledger(ledger_id, seen, new)
+        yield from shorter_ledger_texts(ledger_id, seen, new)
     elif seen.path.startswith(f"{SCHEMAS}/"):
         gone = _versions(seen) - _versions(new)
         if gone:
@@ -126,7 +130,7 @@ def _change_texts(
             yield from _cursor_changes(store, root, place[0], place[1], seen, new)
 
 
-def _changed_name(store: Store, root: str, new: Versioned, others: Sequence[Store]) -> str:
+def _changed_name(store: Store, root: str, new: Versioned, others: Others) -> str:
     """Return the name that confirms a change: the topic's if one is known."""
     ledger_id = ledger_of_path(new.path)
     if ledger_id is not None:
@@ -137,7 +141,8 @@ def _changed_name(store: Store, root: str, new: Versioned, others: Sequence[Stor
     return new.path if place is None else str(place[0])
 
 
-def _shorter_ledger(ledger_id: int, seen: Versioned, new: Versioned) -> Iterator[str]:
+def shorter_ledger_texts(ledger_id: int, seen: Versioned, new: Versioned) -> Iterator[str]:
+    """Yield the loss if a ledger ends earlier. Raises DecodeError if one of the two values can't be read."""
     if seen.version == ABSENT:
         return
     before, after = bookkeeper_ledger_of(ledger_id, seen), bookkeeper_ledger_of(ledger_id, new)
@@ -151,7 +156,7 @@ def _shorter_ledger(ledger_id: int, seen: Versioned, new: Versioned) -> Iterator
 
 
 def _list_changes(
-    store: Store, root: str, name: TopicName, seen: Versioned, new: Versioned, others: Sequence[Store]
+    store: Store, root: str, name: TopicName, seen: Versioned, new: Versioned, others: Others
 ) -> Iterator[str]:
     before = () if seen.version == ABSENT else topic_of(seen).ledgers
     after = {ledger.ledger_id: ledger for ledger in topic_of(new).ledgers}
@@ -164,7 +169,7 @@ def _list_changes(
             text = _count_text(ledger.entries - count, "entry", "entries")
             yield f"{name}: ledger {ledger.ledger_id} ends earlier: its last {text} unreachable"
     added = after.keys() - {ledger.ledger_id for ledger in before}
-    theirs = OtherClusters(store, others).owners(added) if added and not root else {}
+    theirs = _clusters(store, others).owners(added) if added and not root else {}
     for ledger_id, owners in theirs.items():
         yield f"{name}: ledger {ledger_id} belongs to another cluster, {owners[0]}: trimming deletes its data"
 
@@ -299,17 +304,33 @@ def _schema_topic(path: str) -> str:
     return f"persistent://{namespace}/{local}"
 
 
-def _of_ledger(store: Store, root: str, ledger_id: int, seen: Versioned, others: Sequence[Store]) -> Losses:
-    """Return the losses if BookKeeper's metadata of a ledger is removed, with the records that name it."""
-    try:
-        known = bookkeeper_ledger_of(ledger_id, seen)
-    except DecodeError:
-        known = None
-    if known is not None and known.last_entry == -1:
+def _of_ledger(store: Store, root: str, ledger_id: int, seen: Versioned, others: Others) -> Losses:
+    if is_empty_ledger(ledger_id, seen):
         return NOTHING
     gaps = Gaps(lambda error: None)
     named = _named(store, root, ledger_id, gaps)
-    theirs = OtherClusters(store, others).owners([ledger_id]).get(ledger_id, []) if not root else []
+    theirs = _clusters(store, others).owners([ledger_id]).get(ledger_id, []) if not root else []
+    return ledger_losses(ledger_id, seen, named, theirs, gaps)
+
+
+def is_empty_ledger(ledger_id: int, seen: Versioned) -> bool:
+    """Return True if BookKeeper's metadata says that a ledger has no entries."""
+    with suppress(DecodeError):
+        return bookkeeper_ledger_of(ledger_id, seen).last_entry == -1
+    return False
+
+
+def ledger_losses(
+    ledger_id: int, seen: Versioned, named: Sequence[Owner], theirs: Sequence[OtherOwner], gaps: Gaps
+) -> Losses:
+    """Return the losses if BookKeeper's metadata of a ledger is removed.
+
+    `named` are the records that name the ledger, `theirs` those of other clusters, and `gaps` the records
+    that can't be read.
+    """
+    known = None
+    with suppress(DecodeError):
+        known = bookkeeper_ledger_of(ledger_id, seen)
     created_for = None if known is None else owner_in_custom(ledger_id, known.custom)
     texts = list(_ledger_texts(ledger_id, known, named, theirs))
     if not texts:

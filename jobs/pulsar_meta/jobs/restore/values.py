@@ -21,6 +21,7 @@ from pulsar_meta.jobs.rewrite.apply import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import NAMED, Change, Decided, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Readers, form_of
 from pulsar_meta.jobs.rewrite.run import Rewrite
+from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.values.places import IDGEN, PRODUCER_NAMES, bucket_path, read_counters
 from pulsar_meta.stores.base import ABSENT, Store, Versioned, is_immutable
@@ -139,14 +140,14 @@ NO_PATH: Final = "no-path"
 
 @dataclass(slots=True)
 class UnreadableValues:
-    """Counts restored values that brokers may not load; the first ones get a warning of their own.
+    """Warns of the first restored values that brokers may not load.
 
     They are written all the same, because a subscription would be lost without its record. `readers` are
     the releases that will read them.
     """
 
     readers: Readers
-    paths: set[str] = field(default_factory=set)
+    paths: list[str] = field(default_factory=list)
 
     def warning(self, path: str, value: bytes) -> str | None:
         """Return why brokers may not load a value, None if they can or if enough were named."""
@@ -157,9 +158,13 @@ class UnreadableValues:
             why = f"no broker can load it: {error.message}"
         if why is None:
             return None
-        self.paths.add(path)
-        rest = "; further values of this kind are not listed" if len(self.paths) == NAMED else ""
-        return f"restored as it is, but {why}{rest}" if len(self.paths) <= NAMED else None
+        # Every pass over the values warns of the same ones.
+        if path not in self.paths:
+            if len(self.paths) == NAMED:
+                return None
+            self.paths.append(path)
+        rest = "; further values of this kind are not listed" if [path] == self.paths[NAMED - 1 :] else ""
+        return f"restored as it is, but {why}{rest}"
 
 
 def restore_values(
@@ -172,16 +177,19 @@ def restore_values(
     """Make the rewrite that raises the counters of a store and then writes values to it.
 
     Existing values are kept, unless they differ and `overwrite` is True. Nothing is removed. Values are
-    written byte for byte, even if brokers may not load them.
+    written byte for byte, even if brokers may not load them. With `overwrite`, values that have changed since
+    the first pass over the decisions are left alone.
     """
+    start = StartVersions() if overwrite else None
 
     def decide_again(now: Versioned, before: Decision) -> Decision:
         # Only decisions to write are made again.
-        return _decide(now, before.new or b"", overwrite=overwrite)
+        new = before.new or b""
+        return _leave_moved(now, new) if overwrite else _decide(now, new, overwrite=False)
 
     return Rewrite(
         "restore",
-        lambda batches: _decided(values(), batches, unreadable, overwrite=overwrite),
+        lambda batches: _decided(values(), batches, unreadable, start),
         decide_again,
         with_new=True,
         counters=minimums.counters,
@@ -189,9 +197,30 @@ def restore_values(
     )
 
 
+class StartVersions:
+    """The versions that the values to be written had in the first pass, using 12 bytes of memory for each."""
+
+    def __init__(self) -> None:
+        self._versions = Dedup()
+        self._complete = False
+
+    def has_moved(self, seen: Versioned) -> bool:
+        """Return True if a value has another version than in the first pass. In the first pass, note it."""
+        version = f"{seen.path} {seen.version}"
+        if self._complete:
+            return version not in self._versions
+        self._versions.is_new(version)
+        return False
+
+    def end_pass(self) -> None:
+        """Note that all values were seen."""
+        self._complete = True
+
+
 def _decided(
-    values: Iterable[Versioned], batches: Batches, unreadable: UnreadableValues, *, overwrite: bool
+    values: Iterable[Versioned], batches: Batches, unreadable: UnreadableValues, start: StartVersions | None
 ) -> Generator[Decided]:
+    """Yield each value with its decision. `start` is None if existing values are kept."""
     for group in chunks(values, READ_GROUP):
         invalid = {value.path: why for value in group if (why := _path_error(batches.store, value.path))}
         existing = iter(batches.read([value.path for value in group if value.path not in invalid]))
@@ -201,10 +230,14 @@ def _decided(
                 yield seen, skip(seen, NO_PATH, note=invalid[value.path])
             else:
                 seen = next(existing)
-                decision = _decide(seen, value.value, overwrite=overwrite)
+                decision = _decide(seen, value.value, overwrite=start is not None)
                 if decision.action == "rewrite":
                     decision = decision._replace(note=unreadable.warning(value.path, value.value))
+                    if start is not None and start.has_moved(seen):
+                        decision = _leave_moved(seen, value.value)
                 yield seen, decision
+    if start is not None:
+        start.end_pass()
 
 
 def _path_error(store: Store, path: str) -> str | None:
@@ -214,6 +247,13 @@ def _path_error(store: Store, path: str) -> str | None:
     except UsageError as error:
         return error.message
     return None
+
+
+def _leave_moved(seen: Versioned, value: bytes) -> Decision:
+    if seen.version != ABSENT and seen.value == value:
+        return keep(seen, SAME)
+    verb = "removed" if seen.version == ABSENT else "written"
+    return skip(seen, "moved", note=f"was {verb} by another client since the run began; left as it is")
 
 
 def _decide(seen: Versioned, value: bytes, *, overwrite: bool) -> Decision:

@@ -36,7 +36,7 @@ def put_back(store: Store, file: Path, *, other_store: bool = False, any_version
     """
     header = read_header(file)
     check_identity(header["store"], read_identity(store), source=str(file), allowed=other_store)
-    limits = limits_of(header.get("command"))
+    limits = limits_of(header.get("command"), store)
     return Rewrite(
         "undo",
         lambda batches: undone(file, batches, limits, any_version=any_version),

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError
-from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, open_envelope
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, ledger_of_path, managed_ledger_places
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rewrite.undo_log import UndoRecord
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.directory import FilesStore
 
 PARTITIONS: Final = "/admin/partitioned-topics"
 
@@ -51,12 +53,16 @@ def _same_without_properties(old: bytes, new: bytes) -> bool:
     return infos[0] == infos[1]
 
 
+def _moves_state(old: bytes, new: bytes) -> bool:
+    return decode_cursor(old).cursorsLedgerId != STATE_IN_RECORD == decode_cursor(new).cursorsLedgerId
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a command changes: values at these paths, and whether it creates or removes some.
 
     `single` is True if it changes one value. `same` compares the old and the new value, None if they can
-    differ in any way.
+    differ in any way. `loses` is False if undoing it makes no data unreachable.
     """
 
     path: Callable[[str], bool] = lambda path: True
@@ -65,6 +71,7 @@ class Limits:
     replaces: bool = True
     single: bool = False
     same: Callable[[bytes, bytes], bool] | None = None
+    loses: bool = True
 
     def fits(self, record: UndoRecord) -> bool:
         """Return True if the command can have made the change of a record."""
@@ -86,11 +93,11 @@ class Limits:
 
 ANY: Final = Limits(creates=True, removes=True)
 _RECORDS: Final = replace(ANY, path=_below(MANAGED_LEDGERS, LEDGERS))
-_PROPERTIES: Final = Limits(_is_topic, same=_same_without_properties)
+_PROPERTIES: Final = Limits(_is_topic, same=_same_without_properties, loses=False)
 _LIMITS: Final = {
-    "compress-cursors": Limits(_is_cursor, same=_same_payload),
-    "compress-ledgers": Limits(_is_topic, same=_same_payload),
-    "convert-cursor": Limits(_is_cursor),
+    "compress-cursors": Limits(_is_cursor, same=_same_payload, loses=False),
+    "compress-ledgers": Limits(_is_topic, same=_same_payload, loses=False),
+    "convert-cursor": Limits(_is_cursor, same=_moves_state, loses=False),
     "build-index": _PROPERTIES,
     "set-property": _PROPERTIES,
     "unset-property": _PROPERTIES,
@@ -106,10 +113,18 @@ _LIMITS: Final = {
 }
 
 
-def limits_of(command: object) -> Limits:
-    """Return the limits of a command, by the name in an undo file. Raises GuardError for an unknown one."""
+def limits_of(command: object, store: Store) -> Limits:
+    """Return the limits of a command in a store, by the name in an undo file.
+
+    Raises GuardError for an unknown command, and for one that doesn't rewrite value files if the store is the
+    file system.
+    """
     name = str(command)
     limits = _LIMITS.get(name, _RECORDS if name.startswith("repair-") else None)
     if limits is None:
         raise GuardError(f"refusing to undo: there is no command {name!r}")
-    return limits
+    if not isinstance(store, FilesStore):
+        return limits
+    if limits.same is None:
+        raise GuardError(f"refusing to undo: {name} doesn't rewrite value files")
+    return replace(limits, path=lambda path: True)
