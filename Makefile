@@ -86,15 +86,18 @@ walk: setup ## Print the functions that a command runs (ARGS="get topic orders -
 proto: setup ## Generate the Python code of the .proto files
 	$(BIN)/python scripts/generate.py --proto
 
-dist: setup ## Build the sdist and the wheel
+dist: setup ## Build the sdist, the wheel and the slim wheel, with an SBOM and checksums
 	@rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python scripts/slim.py dist/*.whl
+	$(BIN)/python scripts/sbom.py > dist/sbom.cdx.json
+	cd dist && sha256sum * > SHA256SUMS
 
 release-check: setup ## Check that TAG=v1.2.3 is the version of the package and has its part in the CHANGELOG
 	@$(BIN)/python scripts/release.py "$(TAG)"
 
 pex: dist ## Build dist/pulsar-meta.pex, one file with everything but pyspark, for machines without a network
-	$(BIN)/python -m pex dist/*.whl --venv-repository $(VENV) --exclude pyspark --exclude py4j \
+	$(BIN)/python -m pex dist/pulsar_meta-*.whl --venv-repository $(VENV) --exclude pyspark --exclude py4j \
 	  --script pulsar-meta --output-file dist/pulsar-meta.pex
 
 docs: setup ## Generate docs/commands.md from --help

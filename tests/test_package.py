@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[1]
 SNAPSHOT = f"snapshot:{ROOT / 'fixtures' / 'release-0.1' / 'before.ndjson'}"
 SOURCE_ROOTS = ("access", "api", "brokers", "cli", "codecs", "entries", "jobs", "proto", "stores")
 SPARK = ("pyspark", "py4j")
+NOT_IN_SLIM = (
+    *SPARK, "pyarrow", "fastavro", "textual", "lz4", "zstandard", "google_crc32c", "grpc", "xxhash",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +71,23 @@ def test_sdist_and_wheel_have_the_same_modules_as_the_tree(built: Path, wheel: P
 @pytest.fixture(scope="module")
 def without_spark(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and every dependency except pyspark. Returns its `bin`."""
-    home = tmp_path_factory.mktemp("installed")
+    return environment_with(wheel, tmp_path_factory.mktemp("installed"), SPARK)
+
+
+def environment_with(wheel: Path, home: Path, without: tuple[str, ...]) -> Path:
+    """Make an environment with a wheel and the installed packages, except some. Returns its `bin`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (packages,) = home.glob("lib/python*/site-packages")
     for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if not path.name.startswith((*SPARK, "pulsar_meta", "_editable", "__editable__")):
+        if not path.name.startswith((*without, "pulsar_meta", "_editable", "__editable__")):
             (packages / path.name).symlink_to(path)
-    install = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
-    subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True, timeout=120)
+    install(home / "bin", wheel)
     return home / "bin"
+
+
+def install(programs: Path, wheel: Path) -> None:
+    command = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install", "--quiet"]
+    subprocess.run([*command, "--no-deps", "--no-index", str(wheel)], check=True, timeout=120)
 
 
 def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -115,8 +126,38 @@ def test_everything_but_spark_runs_without_pyspark(without_spark: Path, tmp_path
     spark = run(*ask, "--engine", "spark", cwd=tmp_path)
     assert spark.returncode == 6
     assert spark.stderr.splitlines() == [
-        "pulsar-meta: Spark cannot run: pyspark is not installed (pip install pyspark)"
+        "pulsar-meta: Spark cannot run: pyspark is not installed (pip install pyspark pyarrow)"
     ]
+
+
+def test_the_slim_wheel_has_the_same_modules_and_names_what_it_lacks(wheel: Path, tmp_path: Path) -> None:
+    copy = shutil.copy(wheel, tmp_path)
+    made = run(sys.executable, str(ROOT / "scripts" / "slim.py"), str(copy), cwd=tmp_path)
+    slim = Path(made.stdout.strip())
+    with zipfile.ZipFile(wheel) as complete, zipfile.ZipFile(slim) as small:
+        assert modules(small.namelist()) == modules(complete.namelist())
+        (record,) = [name for name in small.namelist() if name.endswith("RECORD")]
+        recorded = [line.split(",")[0] for line in small.read(record).decode().splitlines()]
+        assert recorded == small.namelist()
+    programs = environment_with(slim, tmp_path / "installed", NOT_IN_SLIM)
+    program = str(programs / "pulsar-meta")
+    assert_runs([program], tmp_path)
+    frames = f"frames:{ROOT / 'fixtures' / 'release-0.1' / 'frames'}"
+    asked = run(program, "verify-entries", "--entries", frames, cwd=tmp_path)
+    assert (asked.returncode, asked.stderr) == (0, "checked: 1 ledger, 12 entries\n")
+    dump = (program, "dump-entries", "--entries", frames, "-o")
+    assert run(*dump, "ndjson", cwd=tmp_path).returncode == 0
+    assert run(*dump, "parquet", cwd=tmp_path).stderr == (
+        "pulsar-meta: this needs pyarrow, which is not installed (pip install pyarrow)\n"
+    )
+    assert run(program, "ls", "--store", "etcd://127.0.0.1:1", "/", cwd=tmp_path).stderr == (
+        "pulsar-meta: etcd: needs grpc, which is not installed (pip install grpcio)\n"
+    )
+    # The two distributions can be installed over each other.
+    install(programs, wheel)
+    assert_runs([program], tmp_path)
+    install(programs, slim)
+    assert_runs([program], tmp_path)
 
 
 @pytest.mark.interop

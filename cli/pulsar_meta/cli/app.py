@@ -19,9 +19,9 @@ from pulsar_meta.cli.errors import from_os_error, is_json_requested, report
 from pulsar_meta.cli.options import expand_option_groups
 from pulsar_meta.cli.outputs import replace_closed_streams
 from pulsar_meta.cli.render.help import HelpfulCommand, HelpfulGroup
-from pulsar_meta.cli.settings import set_limits
+from pulsar_meta.cli.settings import distribution, set_limits
 from pulsar_meta.cli.shell import Exit
-from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError, install_hint
 
 # Typer has no public name for the base class of its usage errors.
 TyperUsageError: Any = typer.BadParameter.__bases__[0]
@@ -30,9 +30,7 @@ TyperUsageError: Any = typer.BadParameter.__bases__[0]
 def print_version(wanted: bool) -> None:
     """Print the version and exit."""
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"pulsar-meta {version('pulsar-meta')}")
+        typer.echo(f"pulsar-meta {distribution().version}")
         raise typer.Exit
 
 
@@ -175,6 +173,13 @@ def main() -> None:
     sys.exit(failure.exit_code)
 
 
+def from_missing_module(error: ModuleNotFoundError) -> PulsarMetaError:
+    """Convert the error of an import. Raises it again if the module is one of pulsar-meta."""
+    if error.name is None or error.name.startswith("pulsar_meta"):
+        raise error
+    return UsageError(f"this needs {error.name}, which is not installed ({install_hint(error.name)})")
+
+
 def run(arguments: list[str]) -> PulsarMetaError:
     """Run a command and exit, or return the error that ended it."""
     if "stdout" in replace_closed_streams() and not writes_file(arguments):
@@ -203,6 +208,8 @@ def run(arguments: list[str]) -> PulsarMetaError:
         return from_typer_error(error)
     except OSError as error:
         return from_os_error(error)
+    except ModuleNotFoundError as error:
+        return from_missing_module(error)
     except UnicodeEncodeError as error:
         # Output can encode every character, so this is a name on the command line.
         return UsageError(f"{error.object!r} is not valid UTF-8: names and paths are UTF-8")

@@ -16,6 +16,7 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.outputs import write_json_message, write_message
+from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.json_text import Document
@@ -183,7 +184,7 @@ def _save_traceback(error: BaseException, arguments: Sequence[str]) -> Path | No
     from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
 
     call = shlex.join(["pulsar-meta", *arguments])
-    about = f"pulsar-meta {version('pulsar-meta')}, Python {sys.version}, {sys.platform}"
+    about = f"pulsar-meta {distribution().version}, Python {sys.version}, {sys.platform}"
     text = _without_secrets("\n".join((call, about, "", "".join(traceback.format_exception(error)))))
     for directory in (undo_directory().parent, Path(tempfile.gettempdir())):
         with suppress(OSError):

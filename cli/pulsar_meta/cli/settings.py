@@ -19,12 +19,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.limits import DEFAULT_MAX_UNPACKED, LIMITS, MAX_UNPACKED
 from pulsar_meta.stores.routed import with_ledgers
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 KEYS = ("store", "ledger_store", "entries", "master", "jobs")
 MAX_CONFIG_SIZE = 1 << 20
@@ -41,6 +44,16 @@ class Settings:
     entries: tuple[str, ...] = ()
     master: str | None = None
     jobs: int | None = None
+
+
+def distribution() -> Distribution:
+    """Return the installed distribution: pulsar-meta, or pulsar-meta-slim, which has the same modules."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        return distribution("pulsar-meta")
+    except PackageNotFoundError:
+        return distribution("pulsar-meta-slim")
 
 
 def set_limits() -> None:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 
@@ -60,6 +61,12 @@ class Crc32c:
 
     value: Callable[[Any], int]
     extend: Callable[[int, bytes], int]
+
+
+@cache
+def has_arrow() -> bool:
+    """Return True if PyArrow is installed. Without it, many values are converted one at a time."""
+    return find_spec("pyarrow") is not None
 
 
 @cache

@@ -82,6 +82,16 @@ class LimitError(DecodeError):
     """
 
 
+# Packages whose names differ from those of their modules.
+_PACKAGES = {"grpc": "grpcio", "prometheus_client": "prometheus-client", "puresasl": "pure-sasl"}
+
+
+def install_hint(module: str) -> str:
+    """Return the command that installs a module of another package."""
+    name = module.partition(".")[0]
+    return f"pip install {_PACKAGES.get(name, name)}"
+
+
 def _named(what: str, message: str) -> str:
     return f"{what}: {message}" if what else message
 

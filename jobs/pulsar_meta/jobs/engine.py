@@ -57,7 +57,7 @@ def packaged_java() -> str | None:
 def why_no_spark() -> str | None:
     """The reason why Spark can't run here; None if it can."""
     if importlib.util.find_spec("pyspark") is None:
-        return "pyspark is not installed (pip install pyspark)"
+        return "pyspark is not installed (pip install pyspark pyarrow)"
     return why_no_java()
 
 

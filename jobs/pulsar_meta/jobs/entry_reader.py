@@ -1,7 +1,8 @@
 """Read entries of one ledger from any source, thousands at a time.
 
 `read_blocks` yields the bytes of entries with their headers decoded together. `read_columns` yields selected
-headers as columns. All code that shows, checks or counts many entries uses them. Needs NumPy.
+headers as columns. All code that shows, checks or counts many entries uses them. Needs NumPy; only Arrow
+batches need PyArrow.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
 from pulsar_meta.codecs.columns.column import Column, Row, decode_row
 from pulsar_meta.codecs.columns.entries import columns_of, reader_for
@@ -25,6 +25,9 @@ from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import Located
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS_AT_ONCE: Final = 32768
 BYTES_AT_ONCE: Final = 64 << 20
@@ -114,6 +117,8 @@ def read_columns(
 
 def record_batch(columns: Columns, names: Sequence[str], topic: str | None) -> pa.RecordBatch:
     """Convert some of ENTRY_COLUMNS to an Arrow batch. `topic` fills the column of that name."""
+    import pyarrow as pa
+
     rows = len(columns["entry_id"].present)
     arrays = [
         pa.repeat(pa.scalar(topic, pa.string()), rows) if name == TOPIC else arrow_array(columns[name])
@@ -124,6 +129,8 @@ def record_batch(columns: Columns, names: Sequence[str], topic: str | None) -> p
 
 def arrow_array(column: Column) -> pa.Array:
     """Convert a column to an Arrow array, null in rows without a value."""
+    import pyarrow as pa
+
     absent = None if column.present.all() else ~column.present
     if column.names is not None:
         return pa.array(column.names, pa.string()).take(pa.array(column.values, pa.int64(), mask=absent))

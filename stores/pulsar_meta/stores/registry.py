@@ -19,7 +19,7 @@ from typing import Final
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.compression import ZSTD_MAGIC
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError, install_hint
 from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.codecs.patterns import lazy_pattern
 from pulsar_meta.stores.base import Store
@@ -79,8 +79,9 @@ def _open_single(url: str, *, read_only: bool) -> Store:
     try:
         store: Store = getattr(import_module(module), name)(url, read_only=read_only)
     except ImportError as error:
+        missing = error.name or "a library"
         raise UsageError(
-            f"{scheme}: needs {error.name or 'a library'}, which is not installed; reinstall pulsar-meta"
+            f"{scheme}: needs {missing}, which is not installed ({install_hint(missing)})"
         ) from error
     return store
 

@@ -34,6 +34,7 @@ from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.template import Template
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.backends import has_arrow
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
@@ -172,7 +173,7 @@ class _Dump:
         if form in (Format.RAW, Format.PARQUET):
             return True
         plain = self.line is None and self.outcomes is None and look.form is None and look.directory is None
-        return plain and form in IN_BLOCKS and not self.shell.is_on_terminal
+        return plain and form in IN_BLOCKS and has_arrow() and not self.shell.is_on_terminal
 
     def _write_blocks(self, places: Iterator[Place], jobs: Jobs) -> None:
         """Write entries in blocks, with several processes if that is worth it."""

@@ -8,7 +8,6 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Annotated, Final
 
@@ -19,6 +18,7 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import open_input, read_lines
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls
 from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, GuardError, LimitError, UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -285,7 +285,7 @@ def _unnamed_row(line: Document) -> list[str]:
     return [str(line.get("ledger_id", "")), ledgers, messages, *times, producers, " | ".join(payloads)]
 
 
-_TOOL = f"pulsar-meta {version('pulsar-meta')}"
+_TOOL = f"pulsar-meta {distribution().version}"
 _TIMES = ("first_time", "last_time")
 # Parts of a store that a rebuilt snapshot lacks, with the reason.
 NOT_MADE = {

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Annotated, Final, NotRequired, TypedDict
 
@@ -24,6 +24,7 @@ from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
 from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
 from pulsar_meta.cli.repairing import ConfirmSeveral, write_confirmed
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.value_files import FILES
 from pulsar_meta.codecs.documents.document import DecodeOptions
@@ -65,7 +66,7 @@ def snapshot(
       pulsar-meta diff snapshot:monday.ndjson.zst zk://zk1:2181
     """
     with shell.store(store) as opened, shell.progress(unit="values") as progress:
-        tool = f"pulsar-meta {version('pulsar-meta')}"
+        tool = f"pulsar-meta {distribution().version}"
         taken = take_snapshot(
             opened,
             file,
@@ -176,9 +177,9 @@ def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Con
 
 
 def _versions(store: Store) -> Versions:
-    needed = {re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires("pulsar-meta") or ()}
+    needed = {re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in distribution().requires or ()}
     return {
-        "pulsar-meta": version("pulsar-meta"),
+        "pulsar-meta": distribution().version,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "store": redact(store.url),

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pulsar_meta.codecs.backends import has_arrow
 from pulsar_meta.codecs.reader import Buffer
 
 Positions = NDArray[np.int64]
@@ -328,6 +329,11 @@ _BITS: Final = 30
 
 def sized_pieces(data: Buffer, starts: Positions, sizes: Positions) -> memoryview:
     """Concatenate pieces of at least SHORTEST bytes, each prefixed with its size (4 bytes, big-endian)."""
+    whole = memoryview(data)
+    if not has_arrow():
+        places = zip(starts.tolist(), sizes.tolist(), strict=True)
+        pieces = [part for at, size in places for part in (size.to_bytes(4, "big"), whole[at : at + size])]
+        return memoryview(b"".join(pieces))
     # Imported late, because the other functions don't need PyArrow.
     import pyarrow as pa
 
@@ -338,8 +344,7 @@ def sized_pieces(data: Buffer, starts: Positions, sizes: Positions) -> memoryvie
     views[:, 1, 1] = WordReader(data).words(starts).astype(np.uint32).view(np.int32)
     views[:, 1, 2] = starts >> _BITS
     views[:, 1, 3] = starts & ((1 << _BITS) - 1)
-    whole = memoryview(data)
     parts = [pa.py_buffer(whole[at:]) for at in range(0, int(starts.max()) + 1, 1 << _BITS)]
-    pieces = pa.Array.from_buffers(pa.binary_view(), views.size // 4, [None, pa.py_buffer(views), *parts])
-    _, _, joined = pieces.cast(pa.binary()).buffers()
+    array = pa.Array.from_buffers(pa.binary_view(), views.size // 4, [None, pa.py_buffer(views), *parts])
+    _, _, joined = array.cast(pa.binary()).buffers()
     return memoryview(joined)[: int(sizes.sum()) + 4 * len(sizes)]

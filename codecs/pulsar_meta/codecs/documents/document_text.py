@@ -18,6 +18,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import EncodeError, Message
 
+from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.documents.document import DecodeOptions, envelope_document
 from pulsar_meta.codecs.documents.kinds import ENVELOPED
 from pulsar_meta.codecs.errors import DecodeError
@@ -191,7 +192,7 @@ class DocumentTexts:
     def _texts(self, part: Sequence[tuple[StoredValue, _Opened | None]]) -> Iterator[str | None]:
         cursors = [opened.payload for _, opened in part if opened is not None and opened.kind == _CURSOR]
         bodies: Iterator[str | None] = repeat(None)
-        if _is_block(cursors):
+        if backends.has_arrow() and _is_block(cursors):
             # Imported late, because a few values don't need NumPy and PyArrow.
             from pulsar_meta.codecs.columns.managed import cursor_texts
 
@@ -254,7 +255,8 @@ class DocumentTexts:
         return f'"value": {value}, "meaning": {{{self._meaning_text(meaning)}}}'
 
     def _ledger_text(self, payload: bytes) -> str | None:
-        large = self._large_ledger_text(payload) if len(payload) >= _BLOCK_BYTES else None
+        is_large = len(payload) >= _BLOCK_BYTES and backends.has_arrow()
+        large = self._large_ledger_text(payload) if is_large else None
         record = None if large else _whole(ManagedLedgerInfo, payload)
         if record is None:
             return large
