@@ -1,4 +1,4 @@
-"""Print the software bill of materials of the wheel: CycloneDX 1.6, with the versions of requirements.lock."""
+"""Print the software bill of materials of the wheel (CycloneDX 1.6), with versions from requirements.lock."""
 
 from __future__ import annotations
 
