@@ -16,7 +16,6 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.outputs import write_json_message, write_message
-from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.json_text import Document
@@ -179,8 +178,8 @@ def _save_traceback(error: BaseException, arguments: Sequence[str]) -> Path | No
     import shlex
     import tempfile
     import traceback
-    from importlib.metadata import version
 
+    from pulsar_meta.cli.settings import distribution
     from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
 
     call = shlex.join(["pulsar-meta", *arguments])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,6 +11,7 @@ import typer
 
 from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, open_for_writing
+from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.jobs.values.snapshot import take_snapshot
@@ -72,7 +72,7 @@ def file_values(store: Store, files: Sequence[str]) -> Iterator[Versioned]:
 def write_copies(shell: Shell, store: Store, files: Sequence[str], target: Path) -> None:
     """Copy the files to the directory `target`, or all values of the store to the snapshot `target`."""
     if not files:
-        taken = take_snapshot(store, target, tool=f"pulsar-meta {version('pulsar-meta')}")
+        taken = take_snapshot(store, target, tool=f"pulsar-meta {distribution().version}")
         shell.note(f"{taken.sums.values} values in {target}")
         return
     target.mkdir(parents=True, exist_ok=True)
