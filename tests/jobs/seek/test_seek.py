@@ -279,3 +279,5 @@ def test_reads_in_batches_give_the_same_answers(world: World) -> None:
     assert {index: place(world.index(index)) for index in EVERYWHERE} == EVERYWHERE
     world.source.held[3][1] = b"\0"
     assert [place(world.index(index)) for index in (0, 3, 6)] == ["3:0:-1", "unreadable", "3:2:0"]
+    del world.source.held[3][1]
+    assert [place(world.index(index)) for index in (0, 3, 6)] == ["3:0:-1", "missing-ledger", "3:2:0"]
