@@ -24,8 +24,9 @@ def findings_of(capture: Callable[[str], Path]) -> Callable[..., dict[str, dict[
     """A function that writes a cursor and returns the evidence of each finding about it, by code."""
     store = healthy_store(capture("pulsar-4.2.4"))
 
-    def check(mark: tuple[int, int], *runs: Run) -> dict[str, dict[str, Any]]:
+    def check(mark: tuple[int, int], *runs: Run, last_active: int = 0) -> dict[str, dict[str, Any]]:
         info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=mark[0], markDeleteEntryId=mark[1])
+        info.lastActive = last_active
         for ledger_id, first, last in runs:
             added = info.individualDeletedMessages.add()
             added.lowerEndpoint.ledgerId = added.upperEndpoint.ledgerId = ledger_id
@@ -73,3 +74,19 @@ def test_acknowledged_ranges_are_after_the_position_and_inside_of_their_ledgers(
     findings_of: Check, runs: Sequence[Run], faults: dict[str, int]
 ) -> None:
     assert findings_of((152, 10), *runs).get("cursor-ranges", {}) == faults
+
+
+@pytest.mark.parametrize(
+    ("mark", "retained"),
+    [
+        ((155, 48), 12115 + 11138 + 15584),
+        ((155, 49), 11138 + 15584),
+        ((157, 48), 15584),
+        ((157, 49), 0),
+    ],
+)
+def test_an_idle_subscription_retains_the_ledgers_with_entries_after_its_position(
+    findings_of: Check, mark: tuple[int, int], retained: int
+) -> None:
+    """The closed ledgers have 12115, 11138 and 15584 bytes from ledger 155 on."""
+    assert findings_of(mark, last_active=1).get("cursor-idle", {}).get("bytes", 0) == retained

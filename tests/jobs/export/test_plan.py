@@ -138,7 +138,8 @@ def test_entries_without_messages_are_exported_once_without_a_file(tmp_path: Pat
 
 
 def test_exported_pieces_are_known_in_the_next_run(tmp_path: Path) -> None:
-    first, second = (Done(TOPIC, ((ledger_id, 0, 3),), 4, True) for ledger_id in (1, 2))
+    first = Done(TOPIC, ((1, 0, 3),), 4, True, scalable_topic="topic://public/default/s")
+    second = Done(TOPIC, ((2, 0, 3),), 4, True)
     with open_manifest(tmp_path, {}) as manifest:
         manifest.add(second)
         manifest.add(first)

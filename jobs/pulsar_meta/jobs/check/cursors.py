@@ -97,13 +97,11 @@ def _outside_list(view: TopicView, cursor: CursorView, at: Position) -> Iterator
 
 
 def _entries_up_to(view: TopicView, at: Position) -> int:
-    """Return the number of listed entries up to a position, as far as counts are known."""
-    counts = ((ledger.ledger_id, ledger.entries or 0) for ledger in view.ledgers)
-    return sum(
-        entries if ledger_id < at.ledger_id else min(entries, at.entry_id + 1)
-        for ledger_id, entries in counts
-        if ledger_id <= at.ledger_id
-    )
+    """Return the number of listed entries up to a position, as far as counts are known.
+
+    The position is beyond the entries of its ledger, or in a ledger that is not listed.
+    """
+    return sum(ledger.entries or 0 for ledger in view.ledgers if ledger.ledger_id <= at.ledger_id)
 
 
 def _text(at: Position) -> str:
