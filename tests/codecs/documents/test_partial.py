@@ -6,7 +6,9 @@ import pytest
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.codecs.protobuf.parse import bytes_field
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 
 CURSOR = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=7, markDeleteEntryId=3)
@@ -75,3 +77,37 @@ def test_acknowledgements_in_a_cursor_ledger_are_not_counted_as_none() -> None:
     assert decoded.error is None
     assert decoded.document["meaning"]["snapshot_only"] is True
     assert "acked_entries" not in decoded.document["meaning"]
+
+
+LEDGER = LedgerMetadataFormat(
+    quorumSize=2,
+    ensembleSize=2,
+    length=300,
+    lastEntryId=49,
+    state=LedgerMetadataFormat.CLOSED,
+    segment=[{"firstEntryId": 0, "ensembleMember": ["a:3181", "b:3181"]}],
+    digestType=LedgerMetadataFormat.CRC32C,
+    password=b"secret",
+    customMetadata=[{"key": "component", "value": b"managed-ledger"}, {"key": "k", "value": b"v"}],
+)
+
+
+def test_every_truncation_of_ledger_metadata_has_only_the_fields_that_were_read() -> None:
+    stored = encode_ledger_metadata(LedgerMetadata(3, LEDGER))
+    whole = decode_document(stored, source="test", options=DecodeOptions(kind="LedgerMetadata")).document
+    shown: set[str] = set()
+    for size in range(len(stored)):
+        document = partly("LedgerMetadata", stored[:size])
+        value = document["value"] or {}
+        assert document["meaning"] == {}
+        assert all(whole["value"][name] == value[name] for name in value if name != "customMetadata")
+        assert "secret" not in str(value)
+        shown.update(value)
+    assert shown == set(whole["value"]) - {"metadata_format_version"}
+
+
+def test_ledger_metadata_with_a_wrong_size_has_all_its_fields() -> None:
+    stored = bytearray(encode_ledger_metadata(LedgerMetadata(3, LEDGER)))
+    stored[stored.index(b"\n") + 1] -= 3
+    assert partly("LedgerMetadata", bytes(stored))["value"]["customMetadata"]
+    assert partly("LedgerMetadata", bytes(stored[:-4]))["value"]["lastEntryId"] == 49

@@ -18,7 +18,7 @@ from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
-from tests.damage import GARBAGE, healthy_store
+from tests.damage import GARBAGE, check_findings, healthy_store
 from tests.jobs.repair.conftest import Patient
 
 PLAIN = TopicName.parse("plain")
@@ -174,3 +174,84 @@ def test_a_ledger_without_references_is_refused(patient: Patient) -> None:
         repaired(patient, 999)
     with pytest.raises(NotFoundError):
         repaired(patient, "no-such-topic")
+
+
+def body_at(value: bytes) -> int:
+    """Return where the message of a metadata record begins."""
+    return value.index(b"\n") + 3
+
+
+@pytest.mark.parametrize("part", ["first", "last", "with other end"])
+def test_every_truncation_of_metadata_is_restored_from_the_rest_the_list_and_its_neighbours(
+    patient: Patient, part: str
+) -> None:
+    topic = read_topic(patient.store, PLAIN)
+    listed = topic.ledgers[-1] if part == "last" else topic.ledgers[0]
+    path = ledger_path(listed.ledger_id)
+    if part == "last":
+        patient.change_metadata(listed.ledger_id, close)
+    value = patient.values()[path]
+    before, kept_ends = metadata_of(patient, listed.ledger_id), set()
+    for size in range(body_at(value) + 1, len(value)):
+        patient.put(path, value[:size])
+        patient.apply(repaired(patient, listed.ledger_id))
+        after = metadata_of(patient, listed.ledger_id)
+        assert (after.segments, after.digest_type) == (before.segments, before.digest_type)
+        assert after.last_entry in (before.last_entry, None)
+        kept_ends.add(after.last_entry)
+    assert kept_ends == ({before.last_entry, None} if part == "last" else {before.last_entry})
+
+
+def close(metadata: LedgerMetadataFormat) -> None:
+    metadata.state, metadata.lastEntryId, metadata.length = LedgerMetadataFormat.CLOSED, 4, 500
+
+
+def test_readable_ensembles_of_a_damaged_record_are_kept(capture: Capture, tmp_path: Path) -> None:
+    """Without disks and without the record, every bookie would have to be asked."""
+    patient = Patient(healthy_store(capture("pulsar-4.2.4-3bookies")), Random(1), folder=tmp_path)
+    ledger_id = ledgers(patient)[0]
+    before, value = metadata_of(patient, ledger_id), patient.values()[ledger_path(ledger_id)]
+    patient.put(ledger_path(ledger_id), value[:-20])
+    repair = repaired(patient, ledger_id)
+    assert any("bookies as in the readable part of the record" in text for text in repair.said)
+    patient.apply(repair)
+    after = metadata_of(patient, ledger_id)
+    assert (after.segments, after.write_quorum) == (before.segments, before.write_quorum)
+    assert (after.last_entry, after.length, after.password) == (
+        before.last_entry,
+        before.length,
+        before.password,
+    )
+
+
+def test_readable_bookies_that_do_not_exist_are_not_kept(capture: Capture, tmp_path: Path) -> None:
+    patient = Patient(healthy_store(capture("pulsar-4.2.4-3bookies")), Random(1), folder=tmp_path)
+    ledger_id = ledgers(patient)[0]
+    path = ledger_path(ledger_id)
+    bookie = metadata_of(patient, ledger_id).segments[0].members[0].encode()
+    patient.put(path, patient.values()[path].replace(bookie, b"x" * len(bookie))[:-20])
+    patient.apply(repaired(patient, ledger_id))
+    assert b"xxxx" not in patient.values()[path]
+
+
+def test_an_end_that_the_list_contradicts_needs_the_disks(patient: Patient, capture: Capture) -> None:
+    ledger_id = ledgers(patient)[0]
+    before = metadata_of(patient, ledger_id)
+    patient.change_metadata(ledger_id, lambda metadata: setattr(metadata, "lastEntryId", 1000))
+    patient.put(ledger_path(ledger_id), patient.values()[ledger_path(ledger_id)][:-10])
+    [(_, decision)] = repaired(patient, ledger_id).decided
+    assert decision.new is None
+    assert "the readable part of the record ends at 1000" in str(decision.note)
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
+        patient.apply(repaired(patient, ledger_id, source=source))
+    assert metadata_of(patient, ledger_id).last_entry == before.last_entry
+
+
+def test_the_finding_says_what_is_readable(patient: Patient) -> None:
+    ledger_id = ledgers(patient)[0]
+    path = ledger_path(ledger_id)
+    patient.put(path, patient.values()[path][:-20])
+    findings = check_findings(patient.store, None, str(PLAIN))
+    [finding] = [each for each in findings if each.code == "record-undecodable"]
+    last = read_topic(patient.store, PLAIN).ledgers[0].counted - 1
+    assert f"readable: CLOSED, last entry {last}, bookies " in finding.message

@@ -214,7 +214,8 @@ def repair_ledger_metadata(
     Use it before a broker loads the topic: a broker drops a last ledger without metadata, including its
     entries. Stop the bookies first, because they delete the entries of such ledgers at the next garbage
     collection. Last entry, length, digest type and bookies come from the topic's list and, with --entries,
-    from the bookies' disks. A topic's last ledger becomes OPEN, so that the broker recovers it.
+    from the bookies' disks. The readable part of a damaged record is kept. A topic's last ledger becomes OPEN
+    unless that part has its end, so that the broker recovers it.
 
     Examples:
       pulsar-meta repair ledger-metadata orders --store zk://zk1:2181 --dry-run

@@ -134,6 +134,9 @@ def acknowledged_lines(meaning: Document) -> Iterator[str]:
 def ledger_metadata_lines(document: Document) -> Iterator[str]:
     """Yield the state, quorums, ensembles and custom metadata of a BookKeeper ledger."""
     meaning, value = document["meaning"], document["value"]
+    if "state" not in meaning:
+        yield from generic_lines(document)
+        return
     last = "" if meaning["last_entry"] is None else f", last entry {meaning['last_entry']}"
     yield f"  {meaning['state']}{last}, {value['length']} bytes, created {meaning.get('created', 'unknown')}"
     yield (

@@ -16,6 +16,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
     decode_ledger_metadata,
     encode_cookie,
     encode_ledger_metadata,
+    salvage_ledger_metadata,
 )
 from pulsar_meta.codecs.protobuf.from_json import json_to_message
 from pulsar_meta.codecs.protobuf.to_json import message_to_json, readable
@@ -28,11 +29,13 @@ LAYOUT_VERSION: Final = "layout_version"
 
 
 def decode_value(kind: str, data: bytes) -> Value:
-    """Decode a value of `kind`. If it is broken, the result has only an error."""
+    """Decode a value of `kind`. If it is broken, the result has an error and the fields before it."""
     try:
         return _decode_ledger(data) if kind == "LedgerMetadata" else _decode_cookie(data)
     except DecodeError as error:
-        return Value(None, error=error)
+        left = salvage_ledger_metadata(data) if kind == "LedgerMetadata" else None
+        fields = message_to_json(left) if left is not None and left.ListFields() else None
+        return Value(fields, same_bytes=False, error=error)
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:

@@ -33,6 +33,7 @@ from pulsar_meta.codecs.protobuf.parse import (
     bytes_field,
     checked_line,
     parse_message,
+    parse_partly,
     parse_text,
     print_text,
     read_varint,
@@ -76,6 +77,32 @@ def ledger_message(data: bytes) -> LedgerMetadataFormat:
             if size == len(data) - at:
                 return parse_message(LedgerMetadataFormat, data[at:])
     return decode_ledger_metadata(data).metadata
+
+
+def salvage_ledger_metadata(data: bytes) -> LedgerMetadataFormat:
+    """Read the fields before the damage in broken metadata of format 3. Required fields may be missing.
+
+    Ensembles without all their bookies and pairs without a value are left out. The message is empty if no
+    field is readable.
+    """
+    message = LedgerMetadataFormat()
+    if not data.startswith(_THIRD):
+        return message
+    with suppress(DecodeError):
+        size, at = read_varint(data, len(_THIRD))
+        message, fault = parse_partly(LedgerMetadataFormat, data[at:])
+        if fault is not None and size < len(data) - at:
+            message, _ = parse_partly(LedgerMetadataFormat, data[at : at + size])
+    segments = [one for one in message.segment if _is_complete(one, message.ensembleSize)]
+    pairs = [pair for pair in message.customMetadata if pair.IsInitialized() and pair.HasField("value")]
+    del message.segment[:], message.customMetadata[:]
+    message.segment.extend(segments)
+    message.customMetadata.extend(pairs)
+    return message
+
+
+def _is_complete(segment: LedgerMetadataFormat.Segment, ensemble_size: int) -> bool:
+    return segment.HasField("firstEntryId") and len(segment.ensembleMember) == ensemble_size
 
 
 def encode_ledger_metadata(ledger: LedgerMetadata) -> bytes:

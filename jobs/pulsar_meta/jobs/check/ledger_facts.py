@@ -14,7 +14,11 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
-from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata, ledger_message
+from pulsar_meta.codecs.metadata.ledger_metadata import (
+    custom_metadata,
+    ledger_message,
+    salvage_ledger_metadata,
+)
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, created_in, ledger_in
 from pulsar_meta.jobs.topics.owners import Owner, Role, owner_in_custom
@@ -72,7 +76,7 @@ class LedgerFacts(NamedTuple):
     `last_entry` is None until the ledger is closed. `role` is the purpose in the custom metadata, "other" for
     another purpose of Pulsar, "" if nothing marks the ledger as Pulsar's. `owner_hash` is 0 without an owner.
     `bookies` are its ensembles, `digest` is the type of its entries' digests. `full` is the complete metadata
-    if the ledger was read individually.
+    if the ledger was read individually. `fault` says why metadata is broken, and what of it is readable.
     """
 
     metadata: Metadata = "unread"
@@ -85,6 +89,7 @@ class LedgerFacts(NamedTuple):
     bookies: Members = Members()
     digest: str = ""
     full: BookkeeperLedger | None = None
+    fault: str = ""
 
     @property
     def owner(self) -> Owner | None:
@@ -131,6 +136,18 @@ def facts_of(ledger_id: int, record: Versioned) -> LedgerFacts:
     return _facts_in(ledger_id, _metadata(record), record)
 
 
+def broken_metadata(record: Versioned, error: DecodeError) -> DecodeError:
+    """Add to an error what of a ledger's broken metadata is still readable."""
+    left = salvage_ledger_metadata(record.value)
+    parts = [LedgerMetadataFormat.State.Name(left.state)] if left.HasField("state") else []
+    if left.HasField("lastEntryId"):
+        parts.append(f"last entry {left.lastEntryId}")
+    bookies = {bookie for segment in left.segment for bookie in segment.ensembleMember}
+    parts += [f"bookies {', '.join(sorted(bookies))}"] if bookies else []
+    readable = f"readable: {', '.join(parts)}" if parts else "none of it is readable"
+    return DecodeError(f"{error.message}; {readable}", offset=error.offset, source=error.source)
+
+
 def read_facts(store: Store, ledger_ids: Iterable[int]) -> dict[int, LedgerFacts]:
     """Read the current metadata of these ledgers; negative ids are absent."""
     wanted = set(ledger_ids)
@@ -148,8 +165,8 @@ def _facts_or_fault(ledger_id: int, record: Versioned | None) -> LedgerFacts:
         return ABSENT
     try:
         metadata = _metadata(record)
-    except DecodeError:
-        return BROKEN
+    except DecodeError as error:
+        return BROKEN._replace(fault=broken_metadata(record, error).message)
     return _facts_in(ledger_id, metadata, record)._replace(full=ledger_in(ledger_id, metadata))
 
 

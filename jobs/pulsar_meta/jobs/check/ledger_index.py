@@ -24,6 +24,7 @@ from pulsar_meta.jobs.check.ledger_facts import (
     LedgerFacts,
     Members,
     OwnedLedgers,
+    broken_metadata,
     facts_of,
     owner_hash,
     read_facts,
@@ -112,7 +113,7 @@ class LedgerIndex:
         if at < len(ids) and ids[at] == ledger_id:
             return self._facts_at(at)
         if ledger_id in self.broken:
-            return BROKEN
+            return BROKEN._replace(fault=self.broken[ledger_id].message)
         return ABSENT if not self.empty else UNREAD
 
     def lookup(self, ledger_ids: Iterable[int]) -> FactsOf:
@@ -271,7 +272,7 @@ def index_ledgers(
         try:
             facts = facts_of(ledger_id, record)
         except DecodeError as error:
-            broken[ledger_id] = error
+            broken[ledger_id] = broken_metadata(record, error)
             continue
         newest = max(newest, facts.created or 0)
         rows.add(ledger_id, facts)

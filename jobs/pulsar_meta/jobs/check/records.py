@@ -43,7 +43,8 @@ def ledger_records(view: TopicView) -> Iterator[Finding]:
     """Check that the metadata of the topic's and its cursors' ledgers can be decoded."""
     for ledger in view.ledgers:
         if ledger.metadata == "broken":
-            message = "its metadata in BookKeeper can't be decoded, so no client can open it"
+            fault = view.facts(ledger.ledger_id).fault
+            message = f"its metadata in BookKeeper can't be decoded, so no client can open it ({fault})"
             yield finding("record-undecodable", message, **_ledger_place(view, ledger.ledger_id))
     for cursor in view.cursors:
         state = cursor.state.ledger_id if cursor.state is not None else None
@@ -51,7 +52,8 @@ def ledger_records(view: TopicView) -> Iterator[Finding]:
             yield finding(
                 "record-undecodable",
                 "the metadata of the cursor's ledger can't be decoded, so the topic does not load; without"
-                " that record the broker would go back to the position in the cursor's record",
+                " that record the broker would go back to the position in the cursor's record"
+                f" ({view.facts(state).fault})",
                 **_ledger_place(view, state) | {"cursor": cursor.name},
             )
 

@@ -3,7 +3,9 @@
 The topic's list has the end of each ledger but the last. The last one, and the ledgers of cursors, schemas
 and compaction, become OPEN without an end, so that the next reader recovers them from the bookies. Quorums,
 bookies, digest type and password come from the disks if these are given, or else from another ledger of the
-same kind. In that case the bookies of the ledger are unknown: unless every bookie has every entry, all
+same kind. What is readable of a damaged record comes first: its ensembles if they are complete and no disk
+contradicts them, and its digest, password, end, creation time and custom metadata. Without ensembles and
+disks the bookies of the ledger are unknown: unless every bookie has every entry, all
 bookies become its ensemble, and a reader tries one after the other.
 
 Sources: apache/bookkeeper PendingReadOp, LedgerRecoveryOp (an entry counts as missing if write quorum minus
@@ -13,7 +15,7 @@ LedgerMetadataUtils.java, ManagedLedgerImpl.initialize. Tested with 4.0.7 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -25,6 +27,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
     LedgerMetadata,
     decode_ledger_metadata,
     encode_ledger_metadata,
+    salvage_ledger_metadata,
 )
 from pulsar_meta.codecs.names import (
     LEDGERS,
@@ -167,22 +170,37 @@ class MetadataMaker:
             return (seen, keep(seen, "already")), ""
         if named.listed is not None and named.listed.offload and named.listed.offload.bookkeeper_deleted:
             return (seen, keep(seen, "offloaded")), ""
+        left = salvage_ledger_metadata(seen.value) if held is None and seen.version != ABSENT else None
         pattern = self._pattern(named)
         found = self._on_disks(named, pattern)
-        why = _why_not(named, found, self.disks, pattern)
+        is_placed = left is not None and self._is_placed(left, found)
+        closed_at = None if left is None else _closed_at(left)
+        why = _why_not(named, found, self.disks, pattern, closed_at, is_placed=is_placed)
         if why is not None:
             return undecided(seen, why), ""
-        metadata = self._drawn(pattern, found)
-        end = _end(metadata, named, found)
-        custom = (
-            custom_metadata(named.owner) if held is None else [(p.key, p.value) for p in held.customMetadata]
-        )
-        for key, value in custom:
-            metadata.customMetadata.add(key=key, value=value)
-        if held is not None and held.HasField("ctime"):
-            metadata.ctime = held.ctime
+        if left is not None and is_placed:
+            metadata, whence = _placed_as(left, pattern), "bookies as in the readable part of the record"
+        else:
+            metadata = self._drawn(pattern, found)
+            whence = self._whence(metadata, found)
+        _keep_digest(metadata, left)
+        end = _end(metadata, named, found, left if closed_at is not None else None)
+        _keep_custom(metadata, held or left, custom_metadata(named.owner) if held is None else ())
         value = encode_ledger_metadata(LedgerMetadata(CURRENT_VERSION, metadata))
-        return becoming(seen, value), f"{end}; {self._whence(metadata, found)}"
+        return becoming(seen, value), f"{end}; {whence}"
+
+    def _is_placed(self, left: LedgerMetadataFormat, found: FoundLedger | None) -> bool:
+        """Return True if the readable part of a record has all ensembles, and nothing contradicts them.
+
+        The field after the ensembles is readable, so they are complete. Their bookies have cookies, and
+        include those whose disks have entries of the ledger.
+        """
+        members = {bookie for segment in left.segment for bookie in segment.ensembleMember}
+        seen = {bookie for part in found.striping.segments for bookie in part.members} if found else set()
+        known = self._known()
+        complete = bool(left.segment) and left.HasField("digestType")
+        sizes = 0 < left.quorumSize <= left.ensembleSize
+        return complete and sizes and seen <= members and (not known or members <= set(known))
 
     def _on_disks(self, named: Named, pattern: LedgerMetadataFormat | None) -> FoundLedger | None:
         if self.disks is None:
@@ -293,28 +311,98 @@ def _decoded(seen: Versioned) -> LedgerMetadataFormat | None:
         return None
 
 
+def _placed_as(left: LedgerMetadataFormat, pattern: LedgerMetadataFormat | None) -> LedgerMetadataFormat:
+    """Return quorums and bookies of a damaged record whose ensembles are readable."""
+    placed = LedgerMetadataFormat(state=LedgerMetadataFormat.OPEN, length=0)
+    placed.password = b"" if pattern is None else pattern.password
+    placed.ensembleSize, placed.quorumSize = left.ensembleSize, left.quorumSize
+    acks = left.ackQuorumSize if left.HasField("ackQuorumSize") else left.quorumSize
+    placed.ackQuorumSize = acks if 0 < acks <= left.quorumSize else left.quorumSize
+    placed.segment.extend(left.segment)
+    return placed
+
+
+def _keep_digest(metadata: LedgerMetadataFormat, left: LedgerMetadataFormat | None) -> None:
+    """Keep the readable digest type and password of a damaged record."""
+    if left is not None and left.HasField("digestType"):
+        metadata.digestType = left.digestType
+    if left is not None and left.HasField("password"):
+        metadata.password = left.password
+
+
+def _keep_custom(
+    metadata: LedgerMetadataFormat,
+    before: LedgerMetadataFormat | None,
+    usual: Iterable[tuple[str, bytes]],
+) -> None:
+    """Keep the creation time and the custom metadata of a record, and add the usual pairs that it lacks."""
+    pairs = {} if before is None else {pair.key: pair.value for pair in before.customMetadata}
+    for key, value in (dict(usual) | pairs).items():
+        metadata.customMetadata.add(key=key, value=value)
+    if before is not None and before.HasField("ctime"):
+        metadata.ctime = before.ctime
+
+
+def _closed_at(left: LedgerMetadataFormat) -> int | None:
+    """Return the last entry in the readable part of a record; None unless the ledger is closed there."""
+    closed = left.HasField("state") and left.state == LedgerMetadataFormat.CLOSED
+    return left.lastEntryId if closed and left.HasField("lastEntryId") and left.lastEntryId >= -1 else None
+
+
 def _why_not(
-    named: Named, found: FoundLedger | None, disks: EntrySource | None, pattern: LedgerMetadataFormat | None
+    named: Named,
+    found: FoundLedger | None,
+    disks: EntrySource | None,
+    pattern: LedgerMetadataFormat | None,
+    closed_at: int | None,
+    *,
+    is_placed: bool,
 ) -> str | None:
-    """Return the reason why no metadata can be made, None if it can."""
+    """Return the reason why no metadata can be made, None if it can.
+
+    `closed_at` is the last entry in the readable part of the record; `is_placed` is True if it has the
+    ensembles.
+    """
     middle = named.listed is not None and not named.last
+    counted = named.listed.counted if named.listed is not None and middle else 0
+    if counted and closed_at is not None and counted != closed_at + 1 and found is None:
+        return (
+            f"the list counts {counted} entries, and the readable part of the record ends at {closed_at}:"
+            " give the bookies' disks with --entries"
+        )
     if middle and found is None and disks is not None and disks.whole_ledgers:
         return "the disks have no entry of it: where these are all, it is lost (repair missing-ledger)"
     if found is not None and found.refused is not None:
         return found.refused
-    if found is None and pattern is None:
+    if found is None and pattern is None and not is_placed:
         return "no other ledger says how such ledgers are: give the bookies' disks with --entries"
-    if middle and named.listed is not None and not named.listed.counted and found is None:
+    if middle and not counted and found is None and closed_at is None:
         return "the list counts no entry of it, and only the disks say how many it has: give --entries"
     return None
 
 
-def _end(metadata: LedgerMetadataFormat, named: Named, found: FoundLedger | None) -> str:
-    """Close the ledger if its end is known; return a sentence about it."""
+def _end(
+    metadata: LedgerMetadataFormat,
+    named: Named,
+    found: FoundLedger | None,
+    left: LedgerMetadataFormat | None,
+) -> str:
+    """Close the ledger if its end is known; return a sentence about it.
+
+    `left` is the readable part of a record that says where the ledger ends.
+    """
     listed = named.listed
+    on_disks = 0 if found is None else found.last_entry + 1
+    counted = 0 if listed is None or named.last else listed.counted
+    if left is not None and counted in (0, left.lastEntryId + 1) and on_disks <= left.lastEntryId + 1:
+        metadata.state, metadata.lastEntryId = LedgerMetadataFormat.CLOSED, left.lastEntryId
+        metadata.length = left.length
+        return (
+            f"CLOSED at entry {left.lastEntryId}, {left.length} bytes, as in the readable part of the record"
+        )
     if listed is None or named.last:
         return "OPEN, so that whoever opens it recovers it"
-    counted = listed.counted or (0 if found is None else found.last_entry + 1)
+    counted = listed.counted or on_disks
     metadata.state, metadata.lastEntryId = LedgerMetadataFormat.CLOSED, counted - 1
     whole = found is not None and found.last_entry == counted - 1 and found.length is not None
     metadata.length = (found.length or 0) if found is not None and whole else listed.size or 0
