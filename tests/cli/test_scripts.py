@@ -76,6 +76,33 @@ def test_values_are_read_in_the_text_of_other_tools(script: Script, tmp_path: Pa
     assert out.splitlines()[-1] == "same"
 
 
+def test_a_thousand_files_are_decoded_by_one_process(script: Script, tmp_path: Path) -> None:
+    folder = tmp_path / "values"
+    folder.mkdir()
+    for number in range(1000):
+        (folder / f"{number:04} [x].bin").write_bytes(LEDGER)
+    out = script("""
+        find values -name '*.bin' | sort > names
+        pulsar-meta decode --stdin-names --type ManagedLedgerInfo -o ndjson < names > decoded
+        pulsar-meta decode values/*.bin --type ManagedLedgerInfo -o ndjson | cmp - decoded
+        # A file that is missing or broken is reported, and the others are decoded.
+        printf '\\x0a' > broken
+        printf '%s\\n' "$(head -n 1 names)" absent broken "$(tail -n 1 names)" > list
+        code=0
+        pulsar-meta decode --stdin-names --type ManagedLedgerInfo -o ndjson < list > some || code=$?
+        grep -c '"kind": *"ManagedLedgerInfo"' some
+        echo $code
+    """)
+    assert out.split()[-1] == "4"
+    sources = [json.loads(line)["source"] for line in (tmp_path / "decoded").read_text().splitlines()]
+    assert sources == (tmp_path / "names").read_text().splitlines()
+    decoded = [json.loads(line) for line in (tmp_path / "some").read_text().splitlines()]
+    assert [line["value"] is not None for line in decoded if line["source"].startswith("values/")] == [
+        True,
+        True,
+    ]
+
+
 def large_cursor(number: int) -> bytes:
     """Return a cursor's record with many ranges, which a codec makes smaller."""
     cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=number, markDeleteEntryId=7)

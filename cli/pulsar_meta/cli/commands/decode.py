@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 import typer
 
-from pulsar_meta.cli.inputs import STDIN, open_input, read_text
+from pulsar_meta.cli.inputs import STDIN, open_input, read_lines, read_text
 from pulsar_meta.cli.options import Codec, ShowSecrets, StoreUrl, TextOptions
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.shell import Shell
@@ -57,6 +57,9 @@ def decode(
         str | None,
         typer.Option("--type", metavar="KIND", help=f"Kind of the values: {', '.join(KINDS)}."),
     ] = None,
+    stdin_names: Annotated[
+        bool, typer.Option("--stdin-names", help="Read the names of files from stdin, one per line.")
+    ] = False,
     lines: Annotated[
         bool,
         typer.Option("--lines", help="With --hex, --base64 or --escaped, decode each line as a value."),
@@ -69,7 +72,8 @@ def decode(
     """Decode metadata values from files or from a store.
 
     Use it for bytes that you copied from a store, or to see all values below a path. The kind of a value
-    comes from --type, else from the path, else from the content; if several kinds fit, add --type. With
+    comes from --type, else from the path, else from the content; if several kinds fit, add --type. Many files
+    are decoded much faster by one command, with FILE arguments or --stdin-names, than by a loop. With
     --type Json, Text or Bytes, a file is one value even if it looks like a snapshot. -o raw writes the bytes
     of one value, uncompressed. If a value is corrupt, it is reported, the others are shown, and the exit code
     is 4. The exit code is 3 if a path has no values.
@@ -78,14 +82,18 @@ def decode(
       pulsar-meta decode cursor.bin --type ManagedCursorInfo
       pulsar-meta decode - --hex --type ManagedLedgerInfo < value.hex
       pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers -o json
+      find values -name '*.bin' | pulsar-meta decode --stdin-names -o ndjson
     """
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_secrets)
     snapshots = options.kind not in READ_AS_TEXT
     form = InputForm(_text_form(text, lines), lines, max_size, snapshots)
     is_default = not inputs
-    inputs = inputs or ([] if store or sys.stdin.isatty() else [STDIN])
+    if stdin_names and (inputs or store):
+        raise UsageError("--stdin-names can't be combined with FILE arguments or --store")
+    inputs = inputs or ([] if store or stdin_names or sys.stdin.isatty() else [STDIN])
     store = store or _store_of_paths(shell, inputs)
-    values = _open_inputs(shell, inputs, store, form)
+    values = values_of_files(_listed_names(), form, open_input) if stdin_names else None
+    values = values or _open_inputs(shell, inputs, store, form)
     if shell.format is Format.RAW:
         shell.emit_bytes([_raw_bytes(list(islice(values, 2)), options)])
         return
@@ -94,8 +102,15 @@ def decode(
         raise UsageError(
             "stdin is empty: add files, paths of a store such as /managed-ledgers, or --store URL"
         )
-    single = store is None and is_one_value(inputs, form, first)
+    single = store is None and not stdin_names and is_one_value(inputs, form, first)
     emit_stored(shell, chain(first, values), options, single=single)
+
+
+def _listed_names() -> Iterator[str]:
+    """Yield the names on stdin. `-`, which would be stdin itself, is the file of that name."""
+    for line in read_lines(STDIN):
+        if name := line.rstrip("\r\n"):
+            yield f"./{name}" if name == STDIN else name
 
 
 def _store_of_paths(shell: Shell, inputs: list[str]) -> str | None:
