@@ -242,3 +242,26 @@ def test_many_topics_are_looked_up_and_counted_by_broker_and_rack(script: Script
             # A namespace needs a store.
             $lookup my/ns || test $? = 2
         """)
+
+
+def test_plan_batches_finds_the_keys_and_says_what_a_filter_could_skip(script: Script) -> None:
+    out = script("""
+        # Ten batches of ten messages: the region changes once, the id with each message.
+        for n in $(seq 0 99); do
+            flush=$([ $((n % 10)) = 0 ] && echo true || echo false)
+            region=$([ $n -lt 50 ] && echo eu || echo us)
+            echo '{"payload": "x", "flush": '$flush', "properties": {"region": "'$region'", "id": "'$n'"}}'
+        done > messages
+        pulsar-meta pack-entries messages > frames
+        plan="pulsar-meta plan-batches 0 --entries frames:frames"
+        $plan --where region=eu | tee /dev/stderr | grep -q 'skip 0 of 10 entries today, and 5 of 10 after'
+        $plan -o json
+    """)
+    plan = json.loads(out)
+    assert plan["keys"] == ["region"]
+    assert plan["properties"] == [
+        {"key": "region", "messages": 100, "changes": 1},
+        {"key": "id", "messages": 100, "changes": 99},
+    ]
+    assert plan["before"]["batches"] == plan["after"]["batches"] == 10
+    assert "filter" not in plan

@@ -23,7 +23,7 @@ from pulsar_meta.codecs.errors import UsageError, decoding
 from pulsar_meta.codecs.frames.frame import MetadataAppender, parse_interceptors
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
+from pulsar_meta.jobs.batches.batch_plan import BatchRule, plan_choice
 from pulsar_meta.jobs.batches.batching import Batching, Rule
 from pulsar_meta.jobs.batches.packing import (
     FrameCount,
@@ -36,10 +36,10 @@ from pulsar_meta.jobs.batches.packing import (
     strip_frames,
 )
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
-from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.entries.live_changes import LiveChanges
-from pulsar_meta.jobs.spark.commands import BatchRule, plan_with_spark
+from pulsar_meta.jobs.spark.commands import plan_with_spark
 from pulsar_meta.stores.base import Store
 
 Keys = Annotated[str, typer.Option("--keys", help="Properties that messages of a batch share: region,type.")]
@@ -51,7 +51,8 @@ _BATCHES = ("batches", "messages_per_batch", "largest_batch", "bytes")
 _FIELDS = (
     "topic", "keys", "strategy", "producers", "messages", "unopened",
     *(f"before.{name}" for name in _BATCHES), *(f"after.{name}" for name in _BATCHES),
-    "breaks", "breaking_keys", "wrong_batches", "out_of_order",
+    "breaks", "breaking_keys", "wrong_batches", "out_of_order", "properties",
+    "filter.where", "filter.skippable_before", "filter.skippable_after",
 )  # fmt: skip
 
 
@@ -67,9 +68,23 @@ def plan_batches(
     names: Annotated[
         list[str], typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers.")
     ],
-    keys: Keys,
     bounds: LimitOptions,
     engine: EngineOptions,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            "--keys",
+            help="Properties that messages of a batch share: region,type. Default: those that change rarely.",
+        ),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="FILTER",
+            help="A subscription's filter, as for dump-entries: count the entries that brokers could skip.",
+        ),
+    ] = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
     strategy: Annotated[
@@ -94,14 +109,19 @@ def plan_batches(
     end a batch, too, and so does the end of an entry (a flush) without --rebatch. Each topic and partition
     has its own plan; --count applies to each. Nothing is written.
 
+    Without --keys, it reads the entries twice, and first finds the properties that change at most once in ten
+    messages, all of them taken together. The properties of --where are always among the keys.
+
     Examples:
       pulsar-meta plan-batches orders --keys region,type --entries bookie:
       pulsar-meta plan-batches orders --keys region --from -1000 -o json
+      pulsar-meta plan-batches orders --where "region=eu"
     """
     if as_proposed and strategy is not Strategy.SAME_VALUES:
         raise UsageError("--as-proposed and --strategy can't be combined: remove one of them")
     condition: Rule = "as-proposed" if as_proposed else strategy.value
-    batching = Batching(parse_keys(keys), condition, max_messages, max_bytes, not one_schema)
+    given = parse_keys(keys or "") or (() if where is None else tuple(sorted(parse_filter(where).names())))
+    batching = Batching(given, condition, max_messages, max_bytes, not one_schema)
     faults, coverage = Faults(shell), Coverage()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
@@ -111,7 +131,7 @@ def plan_batches(
         if opened is not None:
             shell.warn_of_old_parts(opened, names)
         choices = list(choose(names, opened, source, faults.report, ledgers=bounds.ledgers))
-        rule = BatchRule(bounds.limits, bounds.count, batching, rebatch)
+        rule = BatchRule(bounds.limits, bounds.count, batching, rebatch, keys is None, where)
         work = _Plans(faults, coverage, tuple(urls), opened, choices, rule)
         ledgers = (ledger for choice in choices for ledger in choice.ledgers)
         spark = engine.choose(shell, ledgers, source) == "spark"
@@ -138,10 +158,7 @@ class _Plans:
 
     def local(self, source: EntrySource) -> Iterator[Document]:
         for choice in self.choices:
-            places = [(choice, self.rule.limits)]
-            entries = read_entries(places, source, self.store, self.faults.report, self.coverage)
-            plan = BatchPlan(self.rule.batching, rebatch=self.rule.rebatch)
-            yield plan_entries(plan, entries, self.rule.count, self.faults.report)
+            yield plan_choice(self.rule, choice, source, self.store, self.faults.report, self.coverage)
 
     def by_spark(self, engine: EngineOptions) -> Iterator[Document]:
         sources = Sources(None if self.store is None else self.store.url, self.urls)
@@ -221,6 +238,16 @@ def _lines(document: Document) -> Iterator[str]:
     if any(wrong.values()):
         counts = f"properties of {wrong['properties']}, schema of {wrong['schema']} batches"
         yield f"wrong for later messages: {counts}"
+    if "properties" in document:
+        changing = [f"{each['key']} {each['changes']}" for each in document["properties"]]
+        yield f"changes of each property: {', '.join(changing) or 'no message has properties'}"
+    if "filter" in document:
+        effect = document["filter"]
+        before, after = (document[when]["batches"] for when in ("before", "after"))
+        yield (
+            f"a broker could skip {effect['skippable_before']} of {before} entries today,"
+            f" and {effect['skippable_after']} of {after} after the change ({effect['where']})"
+        )
     if document["out_of_order"]:
         yield f"{document['out_of_order']} messages would be out of order"
     for reason, count in document["unopened"].items():

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NotRequired, TypedDict
+from typing import Final, NotRequired, TypedDict
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
-from pulsar_meta.codecs.frames.frame import decode_frame, strip_broker_metadata
+from pulsar_meta.codecs.frames.frame import Frame, decode_frame, strip_broker_metadata
 from pulsar_meta.codecs.protobuf.to_json import readable
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
 from pulsar_meta.jobs.batches.packing import Numbering, Packing, messages_of_entry, outgoing, pack_batch
-from pulsar_meta.jobs.entries.entry_reading import DataEntry
+from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits
+from pulsar_meta.jobs.entries.entry_reading import DataEntry, read_entries
+from pulsar_meta.jobs.entries.filters import Filter, parse_filter
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Report
+from pulsar_meta.stores.base import Store
 
 
 class TallyDocument(TypedDict):
@@ -27,8 +32,27 @@ class TallyDocument(TypedDict):
     bytes: int
 
 
+class KeyChanges(TypedDict):
+    """A property: how many messages have it, and how often it differs from the producer's last message."""
+
+    key: str
+    messages: int
+    changes: int
+
+
+class FilterEffect(TypedDict):
+    """How many entries a broker could skip by their own metadata, because no message in them matches."""
+
+    where: str
+    skippable_before: int
+    skippable_after: int
+
+
 class BatchPlanDocument(TypedDict):
-    """The effect of a batching rule. Counts are by reason or by key."""
+    """The effect of a batching rule. Counts are by reason or by key.
+
+    `properties` is there if the keys were found, `filter` if one was given.
+    """
 
     keys: list[str]
     strategy: str
@@ -41,6 +65,8 @@ class BatchPlanDocument(TypedDict):
     breaking_keys: dict[str, int]
     wrong_batches: dict[str, int]
     out_of_order: int
+    properties: NotRequired[list[KeyChanges]]
+    filter: NotRequired[FilterEffect]
 
 
 class TopicBatchPlan(BatchPlanDocument):
@@ -76,6 +102,89 @@ class Tally:
         }
 
 
+class KeyFinder:
+    """Finds the properties that are worth sharing: their values change rarely from message to message."""
+
+    def __init__(self, max_size: int = DEFAULT_MAX_SIZE) -> None:
+        """`max_size` limits the decompressed size of a payload, in bytes."""
+        self._max_size, self._messages = max_size, 0
+        self._last: dict[str, Mapping[str, str]] = {}
+        self._having: dict[str, int] = {}
+        self._changes: dict[str, int] = {}
+
+    def add(self, data: memoryview) -> None:
+        """Add the next entry. Raises DecodeError."""
+        frame = decode_frame(data, verify=False)
+        opened = open_entry(frame, max_size=self._max_size)
+        if opened.unopened is not None:
+            return
+        name = readable(frame.metadata.producer_name)
+        for message in messages_of_entry(frame, opened):
+            self._see(name, outgoing(message, 0, flush=False).properties)
+
+    def _see(self, producer: str, properties: Mapping[str, str]) -> None:
+        self._messages += 1
+        last = self._last.get(producer, properties)
+        self._last[producer] = properties
+        for key in properties:
+            self._having[key] = self._having.get(key, 0) + 1
+        for key in {*last, *properties}:
+            self._changes[key] = self._changes.get(key, 0) + (last.get(key) != properties.get(key))
+
+    def changes(self) -> list[KeyChanges]:
+        """List all properties, those that change least first."""
+        keys = sorted(self._changes, key=lambda key: (self._changes[key], key))
+        return [
+            {"key": key, "messages": self._having.get(key, 0), "changes": self._changes[key]} for key in keys
+        ]
+
+    def keys(self) -> tuple[str, ...]:
+        """Choose keys that together change at most once in MESSAGES_PER_CHANGE messages."""
+        chosen: list[str] = []
+        changes = 0
+        for key in self.changes():
+            changes += key["changes"]
+            if changes * MESSAGES_PER_CHANGE > self._messages:
+                break
+            chosen.append(key["key"])
+        return tuple(chosen)
+
+
+# If keys change more often, the batches would have fewer messages than this on average.
+MESSAGES_PER_CHANGE: Final = 10
+
+
+@dataclass(slots=True)
+class FilterWatch:
+    """Counts the entries that a broker's filter could skip, before and after the rule is applied.
+
+    A broker sees only an entry's metadata (PIP-105). That of a batch has no properties today, and the shared
+    ones after the change.
+    """
+
+    text: str
+    filter: Filter
+    before: int = 0
+    after: int = 0
+
+    def add_entry(self, frame: Frame, properties: Mapping[str, str]) -> None:
+        """Count a stored entry, whose message has `properties` if it is not a batch."""
+        if not frame.metadata.HasField("num_messages_in_batch"):
+            self.before += not self.filter.holds(properties)
+
+    def add_batch(self, batch: Batch, keys: Sequence[str]) -> None:
+        """Count a batch of the plan. One message alone is not stored as a batch."""
+        if len(batch.messages) == 1:
+            self.after += not self.filter.holds(batch.messages[0].properties)
+        elif self.filter.names() <= frozenset(keys):
+            shared = {key: value for key, value in zip(keys, batch.values, strict=True) if value is not None}
+            self.after += not self.filter.holds(shared)
+
+    def document(self) -> FilterEffect:
+        """Convert to the JSON of `plan-batches`."""
+        return {"where": self.text, "skippable_before": self.before, "skippable_after": self.after}
+
+
 @dataclass(slots=True)
 class _Producer:
     batcher: Batcher
@@ -90,9 +199,15 @@ class BatchPlan:
     """
 
     def __init__(
-        self, batching: Batching, *, rebatch: bool = False, max_size: int = DEFAULT_MAX_SIZE
+        self,
+        batching: Batching,
+        *,
+        rebatch: bool = False,
+        watch: FilterWatch | None = None,
+        max_size: int = DEFAULT_MAX_SIZE,
     ) -> None:
-        """`max_size` limits the decompressed size of a payload, in bytes."""
+        """`watch` counts what a filter could skip. `max_size` limits a payload's size, in bytes."""
+        self._watch = watch
         self._batching, self._rebatch, self._max_size = batching, rebatch, max_size
         self._before, self._after, self._breaks = Tally(), Tally(), Breaks()
         self._wrong = {"properties": 0, "schema": 0}
@@ -115,13 +230,15 @@ class BatchPlan:
         for place, message in enumerate(messages):
             flush = place == 0 and not self._rebatch
             sent = outgoing(message, self._numbering.number(name), flush=flush)
+            if self._watch is not None and place == 0:
+                self._watch.add_entry(frame, sent.properties)
             self._publish(producer, producer.batcher.add(sent))
 
     def document(self) -> BatchPlanDocument:
         """Publish the open batches, and convert the plan to the JSON of `plan-batches`."""
         for producer in self._producers.values():
             self._publish(producer, producer.batcher.finish())
-        return {
+        document: BatchPlanDocument = {
             "keys": list(self._batching.keys),
             "strategy": self._batching.rule,
             "producers": len(self._producers),
@@ -134,15 +251,68 @@ class BatchPlan:
             "wrong_batches": self._wrong,
             "out_of_order": sum(producer.order.left_behind for producer in self._producers.values()),
         }
+        if self._watch is not None:
+            document["filter"] = self._watch.document()
+        return document
 
     def _publish(self, producer: _Producer, batches: Iterable[Batch]) -> None:
         for batch in batches:
             packing = Packing(keys=self._batching.keys)
             self._after.add(len(batch.messages), len(pack_batch(batch, packing)))
             producer.order.see(batch)
+            if self._watch is not None:
+                self._watch.add_batch(batch, self._batching.keys)
             properties, schema = wrong_for(batch, self._batching)
             self._wrong["properties"] += properties
             self._wrong["schema"] += schema
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRule:
+    """How to plan the batches of topics: the entries, how many of them, and how to batch them.
+
+    With `find_keys`, the keys worth sharing are found first and added to those of `batching`. `where` is a
+    subscription's filter.
+    """
+
+    limits: Limits
+    count: int | None
+    batching: Batching
+    rebatch: bool
+    find_keys: bool = False
+    where: str | None = None
+
+
+def plan_choice(
+    rule: BatchRule,
+    choice: Choice,
+    source: EntrySource,
+    store: Store | None,
+    report: Report,
+    coverage: Coverage,
+) -> BatchPlanDocument:
+    """Return the plan of a topic. Its entries are read twice if the keys have to be found."""
+    places, batching, finder = [(choice, rule.limits)], rule.batching, KeyFinder()
+    if rule.find_keys:
+        for data in _frames(read_entries(places, source, store, _ignore), rule.count):
+            with suppress(DecodeError):
+                finder.add(data)
+        batching = replace(batching, keys=tuple(dict.fromkeys([*batching.keys, *finder.keys()])))
+    watch = None if rule.where is None else FilterWatch(rule.where, parse_filter(rule.where))
+    plan = BatchPlan(batching, rebatch=rule.rebatch, watch=watch)
+    entries = read_entries(places, source, store, report, coverage)
+    document = plan_entries(plan, entries, rule.count, report)
+    if rule.find_keys:
+        document["properties"] = finder.changes()
+    return document
+
+
+def _ignore(error: PulsarMetaError) -> None:
+    """Drop an error that the second reading reports."""
+
+
+def _frames(entries: Iterable[tuple[DataEntry, EntryFormat]], count: int | None) -> Iterator[memoryview]:
+    return (entry.data for entry, form in islice(entries, count) if form.content is None)
 
 
 def plan_entries(

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
-from pulsar_meta.jobs.batches.batching import Batching
+from pulsar_meta.jobs.batches.batch_plan import BatchRule, plan_choice
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.check_plan import Checker, CheckSettings, LedgerTask, check_task
 from pulsar_meta.jobs.entries.entry_check import LedgerReport
-from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range
+from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Range
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
-from pulsar_meta.jobs.entries.entry_reading import present_entries, read_entries
+from pulsar_meta.jobs.entries.entry_reading import present_entries
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.export.plan import Piece
 from pulsar_meta.jobs.export.run import Exported, Exporter, ExportJob, export_piece
@@ -107,16 +106,6 @@ def match_entries(chosen: EntryFilter, look: DumpOptions, opened: Opened, part: 
     return matches
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRule:
-    """How to plan the batches of topics: the entries, how many of them, and how to batch them."""
-
-    limits: Limits
-    count: int | None
-    batching: Batching
-    rebatch: bool
-
-
 @dataclass(slots=True)
 class Planned:
     """The plan of one topic, the entries that were read, and the errors of those that were not."""
@@ -151,10 +140,8 @@ def plan_with_spark(
 def plan_topic_batches(rule: BatchRule, opened: Opened, choice: Choice) -> Planned:
     """Return the plan of one topic."""
     planned = Planned()
-    report, places = planned.faults.append, [(choice, rule.limits)]
-    entries = read_entries(places, opened.entries, opened.store, report, planned.coverage)
-    batches = BatchPlan(rule.batching, rebatch=rule.rebatch)
-    planned.document = plan_entries(batches, entries, rule.count, report)
+    report = planned.faults.append
+    planned.document = plan_choice(rule, choice, opened.entries, opened.store, report, planned.coverage)
     return planned
 
 
