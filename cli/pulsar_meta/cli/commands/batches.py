@@ -110,7 +110,7 @@ def plan_batches(
     has its own plan; --count applies to each. Nothing is written.
 
     Without --keys, it reads the entries twice, and first finds the properties that change at most once in ten
-    messages, all of them taken together. The properties of --where are always among the keys.
+    messages, all of them taken together. The properties of --where are keys as well.
 
     Examples:
       pulsar-meta plan-batches orders --keys region,type --entries bookie:
