@@ -159,6 +159,11 @@ def test_a_clean_check_says_so_and_lists_what_was_not_checked(env: dict[str, str
     assert all(line.startswith("  ") for line in lines[3:])
 
 
+def test_verified_entries_without_faults_are_confirmed(env: dict[str, str]) -> None:
+    text = _escape_re.sub("", run_in_terminal("verify-entries", "orders", env=env, columns=100))
+    assert "\nno faults found\nchecked: 1 topic, 6 ledgers, 163 entries\n" in text
+
+
 def test_a_check_of_a_store_shows_its_stages(env: dict[str, str]) -> None:
     text = _escape_re.sub("", run_in_terminal("check", "--only", "orphan-ledger", env=env, columns=100))
     assert "2/3 ledgers" in text

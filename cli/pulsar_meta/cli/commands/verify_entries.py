@@ -11,7 +11,7 @@ import typer
 from pulsar_meta.cli.entry_options import LimitOptions, TargetOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
-from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
@@ -106,6 +106,8 @@ def verify_entries(
         again = SecondLook(changes, source, settings, coverage)
         reports = run_checks(tasks, lambda tasks: progress.counting(check(tasks)), again)
         shell.emit(_faults(reports, coverage, faults), _VIEW)
+        if shell.is_on_terminal and shell.format is Format.TABLE and not faults.worst:
+            shell.note("no faults found")
         coverage.ledgers = len(tasks)
         bounds.report_coverage(shell, coverage, faults, named=bool(names) or everything)
         faults.finish(source)
