@@ -59,6 +59,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return LINK.sub(replace, markdown)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the theme's search dialog for screen readers."""
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, f'{dialog} aria-label="Search"')
+
+
 def site_link(source: str, place: str, target: str) -> str:
     """Return the link from page `place`, whose file is `source`, to the page of `target`."""
     if re.match(r"[a-z]+:|/", target):
