@@ -12,7 +12,7 @@ from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, read_header, wrap_envelope
-from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.repair.cursor import Target, repair_cursor
@@ -237,10 +237,22 @@ def test_the_position_and_ranges_before_the_damage_are_kept(patient: Patient) ->
     assert "as its damaged record says" in repair.said[1]
 
 
-def test_a_position_outside_the_topic_is_not_believed(patient: Patient) -> None:
-    strange = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=999999, markDeleteEntryId=5)
+def damaged_at(ledger_id: int, entry_id: int) -> bytes:
+    record = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=ledger_id, markDeleteEntryId=entry_id)
+    return record.SerializeToString() + GARBAGE
+
+
+# Ledger 64 has 50 entries.
+@pytest.mark.parametrize("position", [(999999, 5), (64, 50)])
+def test_a_position_outside_the_topic_is_not_believed(patient: Patient, position: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match="say where to"):
-        holes(patient, strange.SerializeToString() + GARBAGE)
+        holes(patient, damaged_at(*position))
+
+
+@pytest.mark.parametrize("position", [(64, -1), (64, 49)])
+def test_every_position_in_a_ledger_is_believed(patient: Patient, position: tuple[int, int]) -> None:
+    _, after = holes(patient, damaged_at(*position))
+    assert (after.markDeleteLedgerId, after.markDeleteEntryId) == position
 
 
 def test_a_damaged_record_refers_to_its_ledger_again(killed: Patient, disk: EntrySource) -> None:
@@ -253,3 +265,12 @@ def test_a_damaged_record_refers_to_its_ledger_again(killed: Patient, disk: Entr
     # With entries, the state itself is written.
     killed.apply(repaired(killed, disk))
     assert record(killed).cursorsLedgerId == STATE_IN_RECORD
+
+
+def test_a_damaged_record_that_refers_to_a_ledger_of_something_else_is_not_believed(killed: Patient) -> None:
+    before = record(killed)
+    others = map(ledger_of_path, killed.store.values)
+    before.cursorsLedgerId = next(other for other in others if other not in (None, before.cursorsLedgerId))
+    put(killed, before.SerializeToString() + GARBAGE)
+    with pytest.raises(UsageError, match="say where to"):
+        repaired(killed, None)
