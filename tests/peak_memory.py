@@ -199,7 +199,7 @@ CASES: Final = (
             "show-cursor bomb s0 --store dir:store",
             "decode value --type ManagedCursorInfo",
             "snapshot --store dir:store --redact",
-            "decode --store dir:store -o ndjson",
+            "decode /managed-ledgers --store dir:store -o ndjson",
             "backlog bomb --store dir:store",
         ),
     ),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.program import environment, pulsar_meta_here
-from tests.peak_memory import run_measured, zookeeper_gzip
+from tests.peak_memory import RANGE, TOPIC, cursor_of, put, run_measured, zookeeper_gzip
 
 MIB = str(1 << 20)
 
@@ -49,3 +49,31 @@ def test_a_compressed_log_of_a_broker_may_not_grow_without_limit(tmp_path: Path)
     message = refused(tmp_path, *rebuild, PULSAR_META_MAX_UNPACKED=MIB)
     assert "broker.log.gz: " in message
     assert "(raise the limit with PULSAR_META_MAX_UNPACKED)" in message
+
+
+def test_cursors_that_unpack_to_gigabytes_together_take_little_memory(tmp_path: Path) -> None:
+    put(tmp_path, TOPIC, b"")
+    value = cursor_of(RANGE, 100_000_000 // len(RANGE))
+    assert len(value) < 10_000
+    for number in range(20):
+        put(tmp_path, f"{TOPIC}/s{number}", value)
+    for command in (
+        ["check"],
+        ["top"],
+        ["decode", "/managed-ledgers", "-o", "ndjson"],
+        ["get", f"{TOPIC}/s0"],
+        ["backlog", "bomb"],
+    ):
+        run = run_measured(*command, "--store", "dir:store", folder=tmp_path)
+        assert run.peak < 150, (command, run)
+        assert "PULSAR_META_MAX_UNPACKED" in run.stderr + run.stdout, (command, run)
+
+
+def test_many_cursors_below_the_limit_have_a_limit_together(tmp_path: Path) -> None:
+    put(tmp_path, TOPIC, b"")
+    for number in range(40):
+        put(tmp_path, f"{TOPIC}/s{number}", cursor_of(RANGE, (3 << 20) // len(RANGE)))
+    run = run_measured("check", "--store", "dir:store", folder=tmp_path)
+    assert run.code == 4, run.stderr
+    assert "this run's limit is 67108864 (raise the limit with PULSAR_META_MAX_UNPACKED)" in run.stderr
+    assert run.peak < 1000

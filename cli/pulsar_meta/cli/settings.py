@@ -61,7 +61,7 @@ def set_limits() -> None:
     text = os.environ.get(MAX_UNPACKED, "")
     if text and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise UsageError(f"{MAX_UNPACKED}: expected a number of bytes, found {text[:40]!r}")
-    LIMITS.max_unpacked = int(text or DEFAULT_MAX_UNPACKED)
+    LIMITS.start_run(int(text or DEFAULT_MAX_UNPACKED))
 
 
 def config_path() -> Path:

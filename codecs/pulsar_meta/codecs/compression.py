@@ -171,6 +171,16 @@ def _decompress_snappy(data: bytes, size: int) -> bytes:
         raise DecodeError("snappy: corrupt block") from error
 
 
+def recorded_size(codec: str, data: bytes) -> int | None:
+    """Return the uncompressed size that compressed bytes begin with, or None if they don't record it.
+
+    Raises DecodeError if the bytes don't begin as the codec's do.
+    """
+    if codec == "zstd":
+        return zstd_header(data).content_size
+    return snappy_size(data) if codec == "snappy" else None
+
+
 def snappy_size(data: bytes) -> int:
     """Return the uncompressed size at the start of a raw Snappy block (a varint of at most five bytes).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 import zlib
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
-from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, LimitError, UsageError
+from pulsar_meta.codecs.limits import Limits
 from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, stored_form, wrap_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
@@ -170,3 +172,30 @@ def test_an_unknown_codec_is_a_usage_error() -> None:
         wrap_envelope(RAW, "brotli")
     with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
         compress("brotli", RAW)
+
+
+def test_a_run_may_unpack_more_only_with_a_higher_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = wrap_envelope(bytes(1 << 20), "zstd")
+    limits = Limits(max_unpacked=17 << 20)
+    monkeypatch.setattr("pulsar_meta.codecs.metadata.envelope.LIMITS", limits)
+    with pytest.raises(
+        LimitError, match=r"the limit is 139264 \(raise the limit with PULSAR_META_MAX_UNPACKED"
+    ):
+        open_envelope(value)
+    limits.start_run(max_unpacked=128 << 20)
+    for _ in range(16):
+        assert open_envelope(value)
+    with pytest.raises(LimitError, match="this run's limit is 16777216"):
+        open_envelope(value)
+    # A value that shrank as records usually do is never too large.
+    usual = wrap_envelope(random.Random(7).randbytes(20_000) * 50, "lz4")
+    assert open_envelope(usual)
+
+
+def test_a_wrong_claim_is_damage_and_not_a_limit() -> None:
+    value = bytearray(wrap_envelope(bytes(8 << 20), "zstd"))
+    assert value[6:12] == b"\x08\x03\x10\x80\x80\x80"
+    value[11] += 1
+    with pytest.raises(DecodeError, match="are claimed") as caught:
+        open_envelope(bytes(value))
+    assert not isinstance(caught.value, LimitError)

@@ -24,7 +24,7 @@ from pulsar_meta.codecs.documents.value import (
     TRANSACTION_KINDS,
     Value,
 )
-from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, decoding
+from pulsar_meta.codecs.errors import DecodeError, LimitError, PulsarMetaError, decoding
 from pulsar_meta.codecs.json_text import Document, check_depth, integer, shown
 from pulsar_meta.codecs.secrets import REDACTED, Redacted, redact, redact_text, refuse_redacted
 
@@ -239,7 +239,7 @@ def _salvaged(
     kind: str, header: EnvelopeHeader | None, data: bytes, max_size: int, error: DecodeError
 ) -> Value:
     """Return the readable part of a message that is damaged in its compressed form."""
-    if header is None:
+    if header is None or isinstance(error, LimitError):
         return Value(None, error=error)
     body = memoryview(data)[header.body_at :]
     try:

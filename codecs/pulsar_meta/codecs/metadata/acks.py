@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from operator import lt
 from typing import Literal
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import LimitError
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,
     LongListMap,
@@ -66,7 +66,7 @@ def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
 
 
 def check_bit_sets(state: ManagedCursorInfo | PositionInfo, size: int) -> None:
-    """Raise DecodeError if the bit sets of a cursor's state have more than `MAX_RUNS` runs together.
+    """Raise LimitError if the bit sets of a cursor's state have more than `MAX_RUNS` runs together.
 
     `size` is the size of the state's message in bytes.
     """
@@ -83,7 +83,7 @@ def check_bit_sets(state: ManagedCursorInfo | PositionInfo, size: int) -> None:
         # A run begins at each set bit after a clear bit. Runs over several words count more than once.
         runs += sum((word & ~(word << 1) & _WORD).bit_count() for word in words if word not in (0, -1))
         if runs > MAX_RUNS:
-            raise DecodeError(f"the bit sets have more than {MAX_RUNS} runs (read the bytes with -o raw)")
+            raise LimitError(f"the bit sets have more than {MAX_RUNS} runs (read the bytes with -o raw)")
 
 
 def has_acks(state: ManagedCursorInfo | PositionInfo) -> bool:

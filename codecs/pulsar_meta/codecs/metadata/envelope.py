@@ -17,8 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
+from pulsar_meta.codecs.compression import (
+    CODECS,
+    DEFAULT_MAX_SIZE,
+    check_claim,
+    compress,
+    decompress,
+    recorded_size,
+)
 from pulsar_meta.codecs.errors import DecodeError, UsageError, decoding
+from pulsar_meta.codecs.limits import HARMLESS, LIMITS
 from pulsar_meta.codecs.metadata.acks import check_bit_sets
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
@@ -68,14 +76,24 @@ def open_envelope(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> Envelope 
     """Open the envelope of a value; None if the value has no envelope.
 
     Raises DecodeError if the header or the compressed message is broken or claims more than `max_size` bytes.
+    Raises LimitError for a claim above the limits of the run, unless `max_size` is above its default.
     """
     if not is_enveloped(data):
         return None
     header = read_header(data)
     with decoding(what="envelope", start=header.body_at):
         body = memoryview(data)[header.body_at :]
+        if header.raw_size > HARMLESS and max_size <= DEFAULT_MAX_SIZE:
+            _check_limits(header, body, len(data), max_size)
         payload = decompress(header.codec, body, header.raw_size, max_size=max_size)
     return Envelope(header.codec, len(data), header.raw_size, payload, header.unknown)
+
+
+def _check_limits(header: EnvelopeHeader, body: memoryview, stored: int, max_size: int) -> None:
+    """Raise LimitError if a message is too large. A size that it can't have is damage, a DecodeError."""
+    check_claim(header.codec, len(body), header.raw_size, max_size)
+    if recorded_size(header.codec, bytes(body[:32])) in (None, header.raw_size):
+        LIMITS.check_value(stored, header.raw_size)
 
 
 def read_header(data: bytes) -> EnvelopeHeader:

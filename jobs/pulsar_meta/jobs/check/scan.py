@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.errors import DecodeError, LimitError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
 from pulsar_meta.entries.base import EntrySource
@@ -202,6 +202,8 @@ class TopicScan:
         """Check scanned records; if a rule finds anything, return the findings about the complete topic."""
         totals, name = self.totals, group.name
         views = tuple(view_cursor(each.record, each.cursor, context.source) for each in group.cursors)
+        for cursor in views:
+            self._note_limit(cursor.fault)
         referenced = self._referenced_by(views, context)
         if group.record is not None:
             view = self._view(name, group.record, context)
@@ -262,6 +264,7 @@ class TopicScan:
         partitions = self.partitions(name)
         view = view_topic(name, record, context, self.ledgers.lookup, owned_by, partitions=partitions)
         self.totals.unread_topics += view.fault is not None
+        self._note_limit(view.fault)
         for ledger in view.ledgers:
             if ledger.offload is None:
                 continue
@@ -270,6 +273,12 @@ class TopicScan:
                 break
             self.totals.offloaded.append(offload_hash(ledger.ledger_id, ledger.offload.uuid))
         return view
+
+    def _note_limit(self, fault: DecodeError | None) -> None:
+        if isinstance(fault, LimitError):
+            # The ledgers that it refers to are unknown.
+            self.totals.unread_topics += 1
+            self.totals.not_checked["records that grow too much when they are unpacked"] = fault.message
 
     def _report(self, name: TopicName, context: Context) -> Iterator[Finding]:
         reader = TopicReader(self.store, context, self.ledgers)

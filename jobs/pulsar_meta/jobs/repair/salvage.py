@@ -16,8 +16,8 @@ from google.protobuf.message import Message
 from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, zstd_header
 from pulsar_meta.codecs.documents.message_values import fits, fits_newer
-from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.metadata.envelope import MAGIC, is_enveloped, read_header
+from pulsar_meta.codecs.errors import DecodeError, LimitError
+from pulsar_meta.codecs.metadata.envelope import MAGIC, is_enveloped, open_envelope, read_header
 from pulsar_meta.codecs.protobuf.parse import VARINT, parse_message, parse_partly, read_field, read_varint
 from pulsar_meta.codecs.salvage import salvage as prefix_of
 
@@ -41,9 +41,18 @@ class Salvaged(Generic[M]):
 
 
 def salvage(kind: type[M], value: bytes) -> Salvaged[M]:
-    """Decode as much as possible of a record that `decode_cursor` or `decode_managed_ledger` refuses."""
+    """Decode as much as possible of a record that `decode_cursor` or `decode_managed_ledger` refuses.
+
+    Raises LimitError if the record was only refused because it is too large, which is no damage.
+    """
     if not is_enveloped(value):
         return _from_prefix(kind, value, "the fields before the damage are readable")
+    try:
+        open_envelope(value)
+    except LimitError:
+        raise
+    except DecodeError:
+        pass
     claimed, body = _split(value)
     # Uncompressed bytes may end anywhere, so nothing tells whether they are truncated.
     for codec in sorted(CODECS[1:], key=lambda codec: codec != claimed):
