@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+import zstandard
 
 from tests.cli.program import environment, pulsar_meta_here
 from tests.peak_memory import RANGE, TOPIC, cursor_of, put, run_measured, zookeeper_gzip
@@ -62,7 +66,7 @@ def test_cursors_that_unpack_to_gigabytes_together_take_little_memory(tmp_path: 
         ["top"],
         ["decode", "/managed-ledgers", "-o", "ndjson"],
         ["get", f"{TOPIC}/s0"],
-        ["backlog", "bomb"],
+        ["show-cursor", "bomb", "s0"],
     ):
         run = run_measured(*command, "--store", "dir:store", folder=tmp_path)
         assert run.peak < 150, (command, run)
@@ -77,3 +81,37 @@ def test_many_cursors_below_the_limit_have_a_limit_together(tmp_path: Path) -> N
     assert run.code == 4, run.stderr
     assert "this run's limit is 67108864 (raise the limit with PULSAR_META_MAX_UNPACKED)" in run.stderr
     assert run.peak < 1000
+
+
+def test_a_compressed_snapshot_of_empty_lines_ends_with_an_error(tmp_path: Path) -> None:
+    (tmp_path / "blank.zst").write_bytes(zstandard.ZstdCompressor().compress(b"\n" * (1 << 17)))
+    for command in (["get", "/a"], ["ls", "/"], ["check"]):
+        words = (*command, "--store", "snapshot:blank.zst")
+        message = refused(tmp_path, *words, PULSAR_META_MAX_UNPACKED=str(1 << 25))
+        assert "more than 65536 lines without a value (raise the limit with PULSAR_META_" in message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("undo", "hostile", "--yes", "--store", "dir:."),
+        ("compress-cursors", "--plan", "hostile", "--yes", "--store", "dir:."),
+        ("repair", "plan", "hostile", "--yes", "--store", "dir:."),
+        ("rebuild", "--names", "hostile", "--entries", "bookie-disk:.", "--output", "out"),
+    ],
+    ids=["undo", "plan", "fix plan", "names"],
+)
+def test_a_line_of_gigabytes_takes_little_memory(words: tuple[str, ...], tmp_path: Path) -> None:
+    heads = {
+        "undo": {"undo": 2, "command": "x", "codec": None, "store": {"url": "dir:.", "chroot": ""}},
+        "compress-cursors": {"plan": 1, "command": "compress-cursors", "store": {"url": "dir:."}},
+    }
+    with (tmp_path / "hostile").open("wb") as file:
+        if words[0] in heads:
+            file.write(json.dumps(heads[words[0]]).encode() + b"\n")
+        file.write(b'{"x": "')
+        # A sparse file.
+        file.truncate(3 << 30)
+    run = run_measured(*words, folder=tmp_path, env={"PULSAR_META_MAX_UNPACKED": str(64 << 20)})
+    assert run.code in (2, 3, 4, 7), run
+    assert 0 < run.peak < 200, run

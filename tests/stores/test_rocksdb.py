@@ -241,6 +241,34 @@ def test_ephemeral_values_are_shown_and_never_written(database: Path) -> None:
                 write()
 
 
+def test_incomplete_checkpoints_of_killed_runs_are_removed(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(file: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    def write() -> None:
+        with RocksdbStore(f"rocksdb:{database}", read_only=False) as store:
+            store.put("/new", b"x", ABSENT)
+
+    beginning = f"{database.name}.checkpoint-"
+    monkeypatch.setattr("pulsar_meta.stores.rocksdb_writer._link_or_copy", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    (incomplete,) = database.parent.glob(f"{beginning}*")
+    assert incomplete.name.endswith(".partial")
+    # Anything that this program can't have named is kept.
+    others = [database.with_name(f"{beginning}{name}") for name in ("mine.partial", "20260101T000000.000000")]
+    for other in others:
+        other.mkdir()
+    monkeypatch.undo()
+    write()
+    left = set(database.parent.glob(f"{beginning}*"))
+    assert incomplete not in left
+    assert left > set(others)
+    assert len(left) == 3
+
+
 def test_the_checkpoint_equals_the_database_before_the_first_write(database: Path) -> None:
     before = {
         name: content for name, (content, _, _) in listing(database).items() if name not in ("", "LOCK")

@@ -13,16 +13,31 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Any, BinaryIO, Final
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, LimitError
+from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
 
 # The mode of files that hold values of a store, which may be secrets.
 PRIVATE: Final = 0o600
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises LimitError for a line that would take too much memory."""
+    longest = LIMITS.max_unpacked // 4
+    for number in count(1):
+        line = file.readline(longest + 1)
+        if len(line) > longest:
+            text = f"line {number} has more than {longest} bytes (raise the limit with {MAX_UNPACKED})"
+            raise LimitError(text)
+        if not line:
+            return
+        yield line
 
 
 def private(path: str, flags: int) -> int:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
+from pulsar_meta.access.files import bounded_lines
 from pulsar_meta.codecs.errors import DecodeError, UsageError, unreadable
 
 STDIN: Final = "-"
@@ -52,7 +53,7 @@ def read_text(name: str | Path | None, source: str) -> str:
 def read_lines(name: str | Path | None) -> Iterator[str]:
     """Yield the lines of a file or of stdin. Raises UsageError for a line that isn't UTF-8."""
     with open_input(name) as stream:
-        for number, line in enumerate(stream, start=1):
+        for number, line in enumerate(bounded_lines(stream), start=1):
             try:
                 yield line.decode()
             except UnicodeDecodeError as error:

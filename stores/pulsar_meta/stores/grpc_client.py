@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 from pulsar_meta.access.sockets import connection_problem, no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
+from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
 
 if TYPE_CHECKING:
     import grpc
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 0.1
 NUDGE: Final = 0.2
-# The largest message that is accepted (Oxia sends up to 256 MiB), and the largest total of a stream.
+# The largest message that is accepted; Oxia sends up to 256 MiB.
 LARGEST_ANSWER: Final = 257 << 20
-LARGEST_STREAM: Final = 1 << 30
 # The number of streams in flight.
 AT_ONCE: Final = 64
 # The time to find out if any server listens, in seconds.
@@ -140,12 +140,13 @@ class GrpcClient:
         answer: type[Answer],
         enough: Enough[Answer] | None = None,
         server: str | None = None,
+        most: int | None = None,
     ) -> list[Answer]:
-        """Return the answers of a stream until it ends or `enough` returns True."""
+        """Return the answers of a stream, with up to `most` bytes, until it ends or `enough` returns True."""
 
         def call(at: str, left: float) -> list[Answer]:
             counted = Counted(answer)
-            return self._collect(self._streaming(at, method, request, counted, left), counted, enough)
+            return self._collect(self._streaming(at, method, request, counted, left), counted, enough, most)
 
         return self._until_answered(call, server)
 
@@ -161,12 +162,14 @@ class GrpcClient:
 
         def finish(request: Message, server: str, answers: Any, counted: Counted[Answer]) -> list[Answer]:
             try:
-                return self._collect(answers, counted, None)
+                return self._collect(answers, counted, None, most)
             except grpc.RpcError as error:
                 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     self.unreachable(error, [server])
-                return self.stream(method, request, answer, None, server)
+                return self.stream(method, request, answer, None, server, most)
 
+        # Names take several times their size, and many lists can be on their way.
+        most = LIMITS.max_unpacked // 4
         results: list[list[Answer]] = []
         for at in range(0, len(requests), AT_ONCE):
             group = requests[at : at + AT_ONCE]
@@ -327,13 +330,17 @@ class GrpcClient:
         tls = "handshake" in details.lower() or "ssl" in details.lower()
         return "TLS failed" if tls else "the server closed the connection without an answer"
 
-    def _collect(self, answers: Any, counted: Counted[Answer], enough: Enough[Answer] | None) -> list[Answer]:
+    def _collect(
+        self, answers: Any, counted: Counted[Answer], enough: Enough[Answer] | None, most: int | None = None
+    ) -> list[Answer]:
+        """Return the answers of a stream. Raises TooLargeError if they have more than `most` bytes."""
+        most = LIMITS.max_unpacked * 2 if most is None else most
         collected: list[Answer] = []
         for answer in answers:
             collected.append(answer)
-            if counted.size > LARGEST_STREAM:
+            if counted.size > most:
                 answers.cancel()
-                text = f"the answer has more than {LARGEST_STREAM} bytes"
+                text = f"the answer has more than {most} bytes (raise the limit with {MAX_UNPACKED})"
                 raise TooLargeError(text, source=self._url.url)
             if enough is not None and enough(answer, counted.size):
                 answers.cancel()

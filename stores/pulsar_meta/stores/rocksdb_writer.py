@@ -67,6 +67,7 @@ TABLE_FORMAT: Final = 5
 BINDING_CONFIG: Final = "rocksdict-config.json"
 IMMUTABLE: Final = (".sst", ".blob")
 
+_partial_re = re.compile(r"\d{8}T\d{6}\.\d{6}\.partial")
 _format_re = re.compile(r"^[ \t]*format_version=(\d{1,9})[ \t]*$", re.MULTILINE)
 
 
@@ -200,19 +201,31 @@ def table_format(database: Path) -> int:
 def take_checkpoint(database: Path, url: str) -> Path:
     """Copy a database that no process writes to a new directory with the suffix `.checkpoint-TIME`.
 
-    Tables never change, so they become hard links if the file system supports them. LOCK is not copied.
-    Raises UnreachableError if the copy fails.
+    Tables never change, so they become hard links if the file system supports them. LOCK is not copied. An
+    incomplete copy has the suffix `.partial`. Those of killed processes are removed, because the caller's
+    lock proves that no process works on them. Raises UnreachableError if the copy fails.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
     target = database.with_name(f"{database.name}.checkpoint-{stamp}")
+    partial = target.with_name(f"{target.name}.partial")
     try:
-        target.mkdir(mode=0o700)
+        _remove_partial(database)
+        partial.mkdir(mode=0o700)
         for file in sorted(database.iterdir()):
             if file.is_file() and file.name != "LOCK":
-                _link_or_copy(file, target / file.name)
+                _link_or_copy(file, partial / file.name)
+        partial.rename(target)
     except OSError as error:
+        _remove_partial(database)
         raise UnreachableError(f"cannot create the checkpoint: {error.strerror}", source=url) from error
     return target
+
+
+def _remove_partial(database: Path) -> None:
+    beginning = f"{database.name}.checkpoint-"
+    for left in database.parent.iterdir():
+        if left.name.startswith(beginning) and _partial_re.fullmatch(left.name, len(beginning)):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _link_or_copy(file: Path, target: Path) -> None:

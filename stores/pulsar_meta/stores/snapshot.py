@@ -26,9 +26,17 @@ from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs import backends
 from pulsar_meta.codecs.compression import ZSTD_MAGIC, zstd_header
-from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    GuardError,
+    LimitError,
+    NotFoundError,
+    UnreachableError,
+    decoding,
+)
 from pulsar_meta.codecs.hashes import crc32c, crc32c_of_file
 from pulsar_meta.codecs.json_text import Document, read_json
+from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
 from pulsar_meta.stores.base import Store, Versioned, split_prefix
 from pulsar_meta.stores.line_index import OrderedLines, PathIndex
@@ -420,6 +428,10 @@ class _Ends:
     def take(self, line: Document, checksum: int | None = None) -> None:
         """Record a line without a value: the header, the footer or an empty line."""
         self.without_value += 1
+        if self.without_value > LIMITS.max_unpacked >> 9:
+            # A few KB of zstd contain billions of empty lines.
+            lines = f"more than {self.without_value - 1} lines without a value"
+            raise LimitError(f"{lines} (raise the limit with {MAX_UNPACKED})")
         if is_header(line):
             self.header, self.header_checksum = line, checksum
         elif line:

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Final, Self, TypeVar
 
-from pulsar_meta.access.files import locked_now, private
+from pulsar_meta.access.files import bounded_lines, locked_now, private
 from pulsar_meta.codecs.errors import (
     ConflictError,
     DecodeError,
@@ -284,7 +284,7 @@ class WorkFile:
     def _read(self, file: IO[bytes], path: Path, password: bytes) -> None:
         """Read the file. A partial last line, left by a kill, is cut off."""
         end = 0
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(bounded_lines(file), start=1):
             if not line.endswith(b"\n"):
                 break
             place = f"{path}, line {number}"

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pulsar_meta.access.files import bounded_lines
 from pulsar_meta.codecs.errors import (
     ConflictError,
     DecodeError,
     PulsarMetaError,
     UnreachableError,
     UsageError,
+    decoding,
 )
 from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
 from pulsar_meta.codecs.names import TopicName
@@ -320,7 +322,8 @@ def write_plan(plan: FixPlan, file: Path) -> None:
 def read_plan(file: Path) -> list[dict[str, Any]]:
     """Return the lines of a plan. Raises DecodeError, NotFoundError."""
     check_file(file)
-    lines = [read_json_object(line) for line in file.read_bytes().splitlines()]
+    with file.open("rb") as stream, decoding(str(file)):
+        lines = [read_json_object(line) for line in bounded_lines(stream)]
     if not lines or lines[0].get("fix_plan") != FORMAT or not isinstance(lines[0].get("store"), dict):
         raise DecodeError("not a plan of check --fix-plan", source=str(file))
     return lines

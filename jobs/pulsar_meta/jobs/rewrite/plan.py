@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NotRequired, TypedDict
 
+from pulsar_meta.access.files import bounded_lines
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json_object
@@ -220,7 +221,7 @@ def _version(line: dict[str, Any]) -> int:
 
 def _plan_lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
-        for number, text in enumerate(file, 1):
+        for number, text in enumerate(bounded_lines(file), 1):
             if number == 1:
                 continue
             line = _object(text, path, number)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NotRequired, TypedDict
+from typing import IO, Final, NotRequired, TypedDict
 
+from pulsar_meta.access.files import bounded_lines
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -113,9 +114,12 @@ def check_file(path: Path) -> None:
         raise UsageError("a file, please: it is read more than once", source=str(path))
 
 
-def whole_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the numbered lines, up to the first that is cut short or has zeros."""
-    for number, line in enumerate(file, 1):
+def whole_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbered lines, up to the first that is cut short or has zeros.
+
+    Raises LimitError for a line that would take too much memory.
+    """
+    for number, line in enumerate(bounded_lines(file), 1):
         if not line.endswith(b"\n") or b"\0" in line:
             return
         yield number, line
