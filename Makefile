@@ -10,8 +10,8 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo quick test lint proto interop chaos mutants bench growth copies same-output house walk \
-  dist release-check pex docs site lock clean
+.PHONY: help setup java servers maven demo quick test test-lowest test-newest lint proto interop chaos mutants bench growth copies same-output house walk \
+  dist release-check pex executable docs site lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -54,6 +54,12 @@ quick: setup ## Style and the tests of codecs and access: no server, no Java, un
 test: setup servers ## Every check and every test that needs no jars from Maven
 	@$(BIN)/python scripts/test.py -n $(or $(WORKERS),5) --dist worksteal --ignore tests/interop \
 	  -m "not interop and not chaos" $(ARGS)
+
+test-lowest: setup ## Run the tests of codecs with the lowest versions that pyproject.toml allows
+	@BIN=$(BIN) sh scripts/test_versions.sh lowest-direct $(ARGS)
+
+test-newest: setup ## Run the tests of codecs with the newest versions that pyproject.toml allows
+	@BIN=$(BIN) sh scripts/test_versions.sh highest $(ARGS)
 
 interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
 	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadgroup \
@@ -99,6 +105,10 @@ release-check: setup ## Check that TAG=v1.2.3 is the version of the package and 
 pex: dist ## Build dist/pulsar-meta.pex, one file with everything but pyspark, for machines without a network
 	$(BIN)/python -m pex dist/pulsar_meta-*.whl --venv-repository $(VENV) --exclude pyspark --exclude py4j \
 	  --script pulsar-meta --output-file dist/pulsar-meta.pex
+
+executable: dist ## Build dist/pulsar-meta, one executable file for Linux that needs no Python
+	@BIN=$(BIN) sh scripts/executable.sh
+	cd dist && sha256sum pulsar-meta >> SHA256SUMS
 
 docs: setup ## Generate docs/commands.md from --help
 	$(BIN)/python scripts/generate.py --docs
