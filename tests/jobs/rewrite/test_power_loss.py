@@ -124,4 +124,4 @@ def test_a_power_loss_at_any_moment_can_be_undone_or_resumed(tmp_path: Path, kin
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", ["server", "dir"])
 def test_many_power_losses_can_be_undone_or_resumed(tmp_path: Path, kind: str) -> None:
-    check_every_moment(tmp_path, kind, values=30, variants=40)
+    check_every_moment(tmp_path, kind, values=10, variants=10)
