@@ -171,6 +171,19 @@ def test_entries_of_a_ledger_that_was_trimmed_meanwhile_are_not_missing(
     assert words[0] == "export" or str(ledger_id) in next(iter(not_checked))
 
 
+def test_entries_that_an_earlier_export_missed_are_not_missing_after_trimming(
+    capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, name = capture("pulsar-4.2.4"), TopicName.parse("plain")
+    url = f"rocksdb:{shutil.copytree(folder / 'rocksdb', tmp_path / 'rocksdb')}"
+    relist(url, name, longer=2)
+    words = ("export", "--to", "out", "plain", "--store", url, "--entries", f"bookie-disk:{folder}")
+    assert pulsar_meta_here(*words, folder=tmp_path).returncode == 3
+    trim(url, name)
+    done = pulsar_meta_here(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("words", [("dump-entries",), ("export", "--to", "out")])
 def test_entries_that_were_written_after_the_opening_are_not_missing(
     capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]

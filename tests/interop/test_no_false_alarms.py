@@ -76,7 +76,6 @@ def of_store(number: int, scratch: Path) -> Iterator[Reading]:
     yield Reading(("properties", "--all"))
     yield Reading(("brokers", "-o", "ndjson"))
     yield Reading(("snapshot", str(scratch / "all.ndjson")))
-    yield Reading(("check", "--store", snapshot, "-o", "ndjson"))
     yield Reading(("diff", snapshot, "STORE"), DIFFERS)
     yield Reading(("bundle", str(scratch / "all.tar.gz")))
 

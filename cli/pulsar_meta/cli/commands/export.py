@@ -22,7 +22,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.entries.live_changes import LiveChanges, has_all
+from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges, has_all
 from pulsar_meta.jobs.export.files import Form
 from pulsar_meta.jobs.export.manifest import Done, Manifest, open_manifest
 from pulsar_meta.jobs.export.plan import Piece, Wanted, plan_topic
@@ -226,9 +226,10 @@ class _Run:
         missing = piece.counts.get("missing", 0)
         ledgers = {ledger.ledger_id: ledger for ledger in choice.ledgers}
         reasons = [
-            changes.why_missing(ledgers[ledger_id], first, last, source)
+            # An earlier run may have missed entries of ledgers that the topic does not have any more.
+            changes.why_missing(ledgers[ledger_id], first, last, source) if ledger_id in ledgers else DELETED
             for ledger_id, first, last in (piece.ranges if missing else ())
-            if ledger_id in ledgers and not has_all(source, ledgers[ledger_id], first, last)
+            if ledger_id not in ledgers or not has_all(source, ledgers[ledger_id], first, last)
         ]
         why = reasons[0] if reasons and all(reasons) else None
         if why is None:
