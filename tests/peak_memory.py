@@ -198,9 +198,8 @@ CASES: Final = (
             f"get {TOPIC}/s0 --store dir:store",
             "show-cursor bomb s0 --store dir:store",
             "decode value --type ManagedCursorInfo",
-            "snapshot --store dir:store --redact",
+            "snapshot --store dir:store --redact --output redacted",
             "decode /managed-ledgers --store dir:store -o ndjson",
-            "backlog bomb --store dir:store",
         ),
     ),
     Case(
@@ -221,7 +220,7 @@ CASES: Final = (
         ("get /a --store snapshot:blank.zst", "ls / --store snapshot:blank.zst"),
     ),
     Case("an undo file with a line of 3 GB", _long_line("undo"), ("undo undo --yes --store dir:.",)),
-    Case("a plan with a line of 3 GB", _long_line("plan"), ("repair --plan plan --store dir:.",)),
+    Case("a plan with a line of 3 GB", _long_line("plan"), ("repair plan plan --yes --store dir:.",)),
     Case(
         "names with a line of 3 GB",
         _long_line("names"),
