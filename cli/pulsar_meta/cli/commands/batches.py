@@ -117,10 +117,8 @@ def plan_batches(
       pulsar-meta plan-batches orders --keys region --from -1000 -o json
       pulsar-meta plan-batches orders --where "region=eu"
     """
-    if as_proposed and strategy is not Strategy.SAME_VALUES:
-        raise UsageError("--as-proposed and --strategy can't be combined: remove one of them")
-    condition: Rule = "as-proposed" if as_proposed else strategy.value
-    given = parse_keys(keys or "") or (() if where is None else tuple(sorted(parse_filter(where).names())))
+    condition = _condition(strategy, as_proposed=as_proposed)
+    given = parse_keys(keys or "") or _keys_of_filter(where)
     batching = Batching(given, condition, max_messages, max_bytes, not one_schema)
     faults, coverage = Faults(shell), Coverage()
     with ExitStack() as stack:
@@ -143,6 +141,17 @@ def plan_batches(
         shell.emit(topics, Detail(_lines, fields=_FIELDS), single=len(names) == len(choices) == 1)
         bounds.report_coverage(shell, coverage, faults, named=True)
         faults.finish(source)
+
+
+def _condition(strategy: Strategy, *, as_proposed: bool) -> Rule:
+    """Return when a message joins the open batch. Raises UsageError for options that exclude each other."""
+    if as_proposed and strategy is not Strategy.SAME_VALUES:
+        raise UsageError("--as-proposed and --strategy can't be combined: remove one of them")
+    return "as-proposed" if as_proposed else strategy.value
+
+
+def _keys_of_filter(where: str | None) -> tuple[str, ...]:
+    return () if where is None else tuple(sorted(parse_filter(where).names()))
 
 
 @dataclass(frozen=True, slots=True)

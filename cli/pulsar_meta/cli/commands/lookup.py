@@ -14,7 +14,7 @@ import typer
 from pulsar_meta.access.sockets import TlsSettings
 from pulsar_meta.access.urls import read_secret
 from pulsar_meta.brokers.client_conf import ClientConf, read_client_conf, token_credentials
-from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
+from pulsar_meta.brokers.lookup import Credentials, LookupRequest, OriginalClient
 from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import STDIN, input_name, read_input, read_lines
@@ -48,6 +48,44 @@ _FIELDS = (
     "topic", "status", "error", "broker", "broker_service_url", "broker_service_url_tls", "authoritative",
     "proxy_through_service_url", "scalable_topic", "segment_state", "controller",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """Options that say which brokers to ask, and with which credentials."""
+
+    service_url: Annotated[
+        str | None,
+        typer.Option(
+            "--service-url", envvar="PULSAR_META_SERVICE_URL", help="pulsar://host:port[,host:port]."
+        ),
+    ] = None
+    client_conf: Annotated[
+        Path | None, typer.Option("--client-conf", help="Pulsar's client.conf: URL, authentication, TLS.")
+    ] = None
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="file:PATH|env:NAME", help="Source of the authentication token."),
+    ] = None
+
+    def settings(self, shell: Shell) -> ClientConf:
+        """Read the client.conf, and warn of its settings that are not used."""
+        conf = read_client_conf(self.client_conf) if self.client_conf else ClientConf()
+        for setting in conf.ignored:
+            option = INSTEAD.get(setting)
+            shell.warn(f"{self.client_conf}: {setting} is ignored{f'; use {option}' if option else ''}")
+        return conf
+
+    def url(self, conf: ClientConf) -> str:
+        """Return the service URL. Raises UsageError if there is none."""
+        url = self.service_url or conf.service_url
+        if url is None:
+            raise UsageError("no broker: add --service-url pulsar://host:port or --client-conf FILE")
+        return url
+
+    def credentials(self, conf: ClientConf) -> Credentials:
+        """Return the credentials of --token, or those of the client.conf."""
+        return token_credentials(self.token) if self.token else conf.credentials
 
 
 @dataclass(frozen=True)
@@ -128,6 +166,7 @@ class TlsOptions:
 
 def lookup(
     shell: Shell,
+    connection: ConnectionOptions,
     proxy: ProxyOptions,
     tls: TlsOptions,
     names: Annotated[
@@ -143,22 +182,9 @@ def lookup(
     by: Annotated[
         str, typer.Option("--by", metavar="KEY", help="With --store, lookup property for the summary.")
     ] = "rack",
-    service_url: Annotated[
-        str | None,
-        typer.Option(
-            "--service-url", envvar="PULSAR_META_SERVICE_URL", help="pulsar://host:port[,host:port]."
-        ),
-    ] = None,
     properties: Annotated[
         list[str] | None,
         typer.Option("--property", metavar="KEY=VALUE", help="Lookup property (PIP-368; repeatable)."),
-    ] = None,
-    client_conf: Annotated[
-        Path | None, typer.Option("--client-conf", help="Pulsar's client.conf: URL, authentication, TLS.")
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option("--token", metavar="file:PATH|env:NAME", help="Source of the authentication token."),
     ] = None,
     listener_name: Annotated[
         str | None, typer.Option("--listener-name", help="Name of an advertised listener of the brokers.")
@@ -189,13 +215,8 @@ def lookup(
       pulsar-meta lookup my/ns --store zk://zk1:2181 --property rack=A
       pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
     """
-    conf = read_client_conf(client_conf) if client_conf else ClientConf()
-    for setting in conf.ignored:
-        option = INSTEAD.get(setting)
-        shell.warn(f"{client_conf}: {setting} is ignored{f'; use {option}' if option else ''}")
-    url = service_url or conf.service_url
-    if url is None:
-        raise UsageError("no broker: add --service-url pulsar://host:port or --client-conf FILE")
+    conf = connection.settings(shell)
+    url = connection.url(conf)
     pairs = property_pairs(properties or [])
     refuse_http(url, pairs)
     with _store(shell, store, names or []) as opened:
@@ -206,7 +227,7 @@ def lookup(
         properties=pairs,
         listener_name=listener_name,
         authoritative=authoritative,
-        credentials=token_credentials(token) if token else conf.credentials,
+        credentials=connection.credentials(conf),
         original=proxy.client(),
         max_redirects=max_redirects,
     )

@@ -109,9 +109,7 @@ def restore(
     faults = Faults(shell)
     _check(scope, topic_options, writing)
     with ExitStack() as stack:
-        url = store_url(source)
-        url = f"{url}?partial" if partial and url.startswith("snapshot:") else url
-        values = stack.enter_context(shell.other_store(url))
+        values = stack.enter_context(shell.other_store(_source_url(source, partial=partial)))
         target = stack.enter_context(_target(shell, store, writing, stack))
         with shell.progress(unit="values") as progress:
             migrated, advance = writing.allow_migration, progress.advance
@@ -138,6 +136,11 @@ def restore(
             else:
                 write(shell, target, rewrite, writing, bulk)
         faults.finish(disks)
+
+
+def _source_url(source: str, *, partial: bool) -> str:
+    url = store_url(source)
+    return f"{url}?partial" if partial and url.startswith("snapshot:") else url
 
 
 def _check(scope: ScopeOptions, topic_options: TopicOptions, writing: WriteOptions) -> None:

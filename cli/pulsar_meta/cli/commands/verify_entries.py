@@ -106,11 +106,15 @@ def verify_entries(
         again = SecondLook(changes, source, settings, coverage)
         reports = run_checks(tasks, lambda tasks: progress.counting(check(tasks)), again)
         shell.emit(_faults(reports, coverage, faults), _VIEW)
-        if shell.is_on_terminal and shell.format is Format.TABLE and not faults.worst:
-            shell.note("no faults found")
+        _note_success(shell, faults)
         coverage.ledgers = len(tasks)
         bounds.report_coverage(shell, coverage, faults, named=bool(names) or everything)
         faults.finish(source)
+
+
+def _note_success(shell: Shell, faults: Faults) -> None:
+    if shell.is_on_terminal and shell.format is Format.TABLE and not faults.worst:
+        shell.note("no faults found")
 
 
 def _checker(
