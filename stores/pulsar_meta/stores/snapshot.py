@@ -402,7 +402,13 @@ class SnapshotStore(Store):
         with ExitStack() as unfinished, file, self._lines(file) as lines:
             # The copy exists until `close`. It has no name, so a killed process leaves nothing behind.
             spool = cast(BinaryIO, unfinished.enter_context(tempfile.TemporaryFile()))
-            spool.writelines(line for _, line in lines)
+            ends = _Ends()
+            with decoding(self.url):
+                for _, line in lines:
+                    # Otherwise the copy of a small file could fill the disk with empty lines.
+                    if line[:1].isspace() and line.isspace():
+                        ends.take({})
+                    spool.write(line)
             spool.seek(0)
             unfinished.pop_all()
         return spool
