@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.check import recheck
@@ -94,3 +95,23 @@ def test_a_lost_ledger_is_reported_after_several_looks(
     [lost] = [finding for finding in findings if finding.severity is Severity.ERROR]
     assert (lost.code, lost.ledger_id, len(pauses)) == ("ledger-without-metadata", 25, recheck.LIVE_LOOKS - 1)
     assert f"{recheck.LIVE_LOOKS} looks" in lost.message
+
+
+@pytest.mark.parametrize("parent", ["/loadbalance/brokers", "/ledgers/available"])
+def test_a_persistent_registration_in_zookeeper_is_reported(
+    capture: Callable[[str], Path], zookeeper_server: ZookeeperServer, parent: str, root: str
+) -> None:
+    metadata = healthy_store(capture("pulsar-2.8.2")).values[ledger_path(11)].value
+    client = KazooClient(zookeeper_server.address)
+    client.start()
+    try:
+        client.create(f"{root}{parent}/in-session:1", b"{}", ephemeral=True, makepath=True)
+        client.create(f"{root}{parent}/for-ever:1", b"{}")
+        client.create(f"{root}{ledger_path(11)}", metadata, makepath=True)
+        with open_store(f"zk://{zookeeper_server.address}{root}") as store:
+            findings = list(checkup(store, None, (), CheckOptions(min_age=0)).findings())
+        paths = [each.path for each in findings if each.code == "registration-persistent"]
+        assert paths == [f"{parent}/for-ever:1"]
+    finally:
+        client.stop()
+        client.close()
