@@ -65,7 +65,7 @@ interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.
 	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadgroup \
 	  -p tests.servers.report -rsR --reruns 1 -m "interop and not chaos" $(ARGS)
 
-chaos: setup servers ## Crash runs in their full sizes
+chaos: setup servers maven ## Crash runs in their full sizes
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 mutants: setup ## Change one line at a time and show what no test notices (ARGS="--seed 1 --count 60 --map FILE")

@@ -247,7 +247,7 @@ def test_misuse_is_a_one_line_error(folder: Path, tmp_path: Path) -> None:
         (["plain", "--time", "5..3"], tmp_path / "new", 2, b"for seconds"),
         (["plain", "--columns", "nothing"], tmp_path / "new", 2, b"no column 'nothing'"),
         (["plain", "-o", "json"], tmp_path / "new", 2, b"json"),
-        (["plain", "--output", "x"], tmp_path / "new", 2, b"with --to DIR, not --output"),
+        (["plain", "--output", "x"], tmp_path / "new", 2, b"replace --output by --to DIR"),
     ]
     for names, directory, code, message in cases:
         done = export(folder, directory, *names, ends=code)

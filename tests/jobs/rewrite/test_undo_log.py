@@ -84,19 +84,6 @@ def test_a_truncated_last_line_is_not_a_record(tmp_path: Path, tail: bytes) -> N
     ]
 
 
-def test_a_truncated_last_line_is_removed_even_if_it_is_longer_than_the_next_record(tmp_path: Path) -> None:
-    log = UndoLog(tmp_path / "u", "c", STORE)
-    log.append([undo_line(Change("/a", 0, b"1", b"2"))])
-    log.close()
-    complete = (tmp_path / "u").read_bytes()
-    torn, added = undo_line(Change("/b", 0, bytes(5000), b"2"))[:-1], undo_line(Change("/c", 0, None, b"2"))
-    (tmp_path / "u").write_bytes(complete + torn)
-    again = UndoLog(tmp_path / "u", "c", STORE, resume=True)
-    again.append([added])
-    again.close()
-    assert (tmp_path / "u").read_bytes() == complete + added
-
-
 def test_answers_are_written_in_the_order_of_the_records(tmp_path: Path) -> None:
     log = UndoLog(tmp_path / "u", "c", STORE)
     first, second = (log.append([undo_line(Change(path, 0, b"1", b"2"))]) for path in ("/a", "/b"))
