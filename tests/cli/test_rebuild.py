@@ -43,6 +43,21 @@ def test_bookkeepers_values_are_rebuilt(capture: Callable[[str], Path], run: Run
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("with_old", [False, True])
+@pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-3bookies"])
+def test_check_finds_no_fault_in_what_rebuild_makes(
+    capture: Callable[[str], Path], run: Run, tmp_path: Path, name: str, with_old: bool
+) -> None:
+    folder, target = capture(name), tmp_path / "found.ndjson"
+    disks = ("--entries", f"bookie-disk:{folder}")
+    old = ("--with", f"snapshot:{folder / 'metadata.ndjson'}") if with_old else ()
+    assert run("rebuild", *disks, *old, "--output", str(target)).returncode == 0
+    checked = run("check", "--store", f"snapshot:{target}", *disks, "-o", "ndjson")
+    findings = [json.loads(line) for line in checked.stdout.splitlines()]
+    assert {finding["severity"] for finding in findings} <= {"note"}, checked.stdout
+    assert checked.returncode == 0
+
+
 def test_topics_can_be_named_by_hand(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
     folder, target, names = capture("pulsar-4.2.4"), tmp_path / "found.ndjson", tmp_path / "names"
     disks = ("--entries", f"bookie-disk:{folder}")

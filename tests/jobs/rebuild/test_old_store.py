@@ -65,9 +65,17 @@ def test_the_newest_store_is_rebuilt_unchanged(capture: Callable[[str], Path], n
             # A ledger without entries exists only in the store, and one that was open is closed at its end.
             assert rebuilt_record is None or not closed or value == record.value, record.path
         elif is_within(record.path, MANAGED_LEDGERS):
+            assert rebuilt_record is not None, record.path
             assert value is not None, record.path
             if TopicName.from_path(record.path) is None:
-                assert decode_cursor(value) == decode_cursor(record.value), record.path
+                old, new = decode_cursor(record.value), decode_cursor(value)
+                if "which has no entries" in rebuilt_record.evidence[-1]:
+                    assert ledger_path(old.markDeleteLedgerId) not in made
+                    old.markDeleteLedgerId, old.markDeleteEntryId = (
+                        new.markDeleteLedgerId,
+                        new.markDeleteEntryId,
+                    )
+                assert new == old, record.path
             else:
                 before, after = decode_managed_ledger(record.value), decode_managed_ledger(value)
                 check_ledgers(record.path, list(before.ledgerInfo), list(after.ledgerInfo), made)

@@ -45,6 +45,11 @@ class CursorClues:
     replicated: bool = False
     deduplicates: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """True if the last state is only a position."""
+        return not (self.ranges or self.compacted or self.replicated or self.deduplicates)
+
 
 def cursor_clues(source: EntrySource, ledger_id: int) -> CursorClues:
     """Collect the clues in a cursor ledger. Unreadable entries are skipped."""

@@ -58,6 +58,13 @@ class FoundCursor:
         """The name under which the cursor is written."""
         return self.name or f"recovered-{self.clues.ledger_id}"
 
+    @property
+    def certainty(self) -> Certainty:
+        """How certain its name is."""
+        if self.name is None:
+            return "lost+found"
+        return "certain" if self.sure else "likely"
+
 
 def found_cursors(
     scanned: ScanResult, topics: Sequence[FoundTopic], names: Names, cluster: str
@@ -107,9 +114,15 @@ def _by_markers(
 
 
 def rebuilt_cursors(
-    scanned: ScanResult, topics: Iterable[FoundTopic], cursors: Iterable[FoundCursor]
+    scanned: ScanResult,
+    topics: Iterable[FoundTopic],
+    cursors: Iterable[FoundCursor],
+    ends: Mapping[TopicName, Position],
 ) -> Iterator[Rebuilt]:
-    """Yield a record for each cursor. If a cursor has several ledgers, the last position counts."""
+    """Yield a record for each cursor. If a cursor has several ledgers, the last position counts.
+
+    `ends` are the last positions of topics.
+    """
     yield from _compactions(scanned, topics)
     newest: dict[tuple[TopicName, str], FoundCursor] = {}
     for cursor in cursors:
@@ -119,7 +132,12 @@ def rebuilt_cursors(
             key = cursor.topic, cursor.written_name
             newest[key] = max(newest.get(key, cursor), cursor, key=_newness)
     for (topic, name), cursor in newest.items():
-        yield _of_ledger(topic, name, cursor, refused=cursor.clues.ledger_id not in scanned.kept)
+        refused = cursor.clues.ledger_id not in scanned.kept
+        end = ends.get(topic)
+        if end is not None and not refused and _is_at_end(cursor.clues, end):
+            yield _at_end(topic, name, cursor, end)
+        else:
+            yield _of_ledger(topic, name, cursor, refused=refused)
 
 
 class UnnamedCursor(TypedDict):
@@ -183,9 +201,26 @@ def _of_ledger(topic: TopicName, name: str, cursor: FoundCursor, *, refused: boo
         markDeleteLedgerId=position.ledger_id,
         markDeleteEntryId=position.entry_id,
     )
-    certainty: Certainty = "lost+found" if cursor.name is None else "certain" if cursor.sure else "likely"
     evidence = cursor.why, f"its ledger {ledger_id} contains its last position"
-    return Rebuilt(path, certainty, evidence, record.SerializeToString(), facts)
+    return Rebuilt(path, cursor.certainty, evidence, record.SerializeToString(), facts)
+
+
+def _is_at_end(clues: CursorClues, end: Position) -> bool:
+    """Return True if a cursor is before the first entry of a ledger that followed the topic's last one.
+
+    Brokers create a ledger when they load a topic, and cursors move into it. If nothing is published, no disk
+    has it, and such a position would be beyond the end of the rebuilt topic.
+    """
+    last = clues.last
+    return clues.is_plain and last is not None and last.entry_id < 0 and last.ledger_id > end.ledger_id
+
+
+def _at_end(topic: TopicName, name: str, cursor: FoundCursor, end: Position) -> Rebuilt:
+    facts = cursor_facts(topic, name)
+    facts |= {"position": place_text(end), "cursor_ledger": cursor.clues.ledger_id}
+    why = f"its ledger {cursor.clues.ledger_id} has the position {place_text(cursor.clues.last)}"
+    evidence = cursor.why, f"{why}, so all entries on the disks are acknowledged"
+    return Rebuilt(topic.cursor_path(name), cursor.certainty, evidence, state_in_record(end), facts)
 
 
 def _without_topic(cursor: FoundCursor) -> Rebuilt:

@@ -17,11 +17,13 @@ PulsarTransactionCoordinatorMetadataSetup.java.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.metadata.ledger_metadata import (
     LedgerMetadata,
@@ -40,6 +42,7 @@ from pulsar_meta.jobs.rebuild.topics import LOST_NAMESPACE, LOST_TENANT, FoundTo
 from pulsar_meta.jobs.rebuild.transactions import COORDINATORS, log_topic
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION, Owner, custom_metadata
 from pulsar_meta.jobs.topics.scope import POLICIES
+from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -128,9 +131,16 @@ def closed_before(ledger_id: int, old: OldStore) -> bytes | None:
 
 
 def certain_owners(
-    scanned: ScanResult, topics: Iterable[FoundTopic], cursors: Iterable[FoundCursor]
+    scanned: ScanResult,
+    topics: Iterable[FoundTopic],
+    cursors: Iterable[FoundCursor],
+    listed: Collection[int],
 ) -> dict[int, Owner]:
-    """Map the ledgers whose topic is certain to their owners."""
+    """Map the ledgers whose topic is certain to their owners.
+
+    `listed` are the data ledgers in the records of topics. Others have no owner, because a ledger that names
+    a topic and is not in its list looks lost.
+    """
     # Not every release encodes the subscription in the name of its log of pending acknowledgements.
     certain = {
         topic.name: topic for topic in topics if topic.certainty == "certain" and "%" not in topic.name.local
@@ -141,7 +151,8 @@ def certain_owners(
         for clues in scanned.clues_of(SchemaClues).values()
     ]
     for name, topic in certain.items():
-        owners += (Owner(ledger_id, "data", str(name), None, None) for ledger_id in topic.ledgers)
+        data = (ledger_id for ledger_id in topic.ledgers if ledger_id in listed)
+        owners += (Owner(ledger_id, "data", str(name), None, None) for ledger_id in data)
         mentions = (ledger_id for ledger_id in topic.mentions if ledger_id in compacted)
         owners += (Owner(ledger_id, "compacted", str(name), COMPACTION, None) for ledger_id in mentions)
     for cursor in cursors:
@@ -186,21 +197,45 @@ def gone_ledgers(scanned: ScanResult, old: OldStore) -> Iterator[Rebuilt]:
 
 
 def merged_cursors(
-    rebuilt: Iterable[Rebuilt], cursors: Iterable[FoundCursor], scanned: ScanResult, old: OldStore
+    rebuilt: Iterable[Rebuilt],
+    cursors: Iterable[FoundCursor],
+    scanned: ScanResult,
+    old: OldStore,
+    ends: Mapping[TopicName, Position],
 ) -> Iterator[Rebuilt]:
-    """Yield the cursors on the disks and in the old store, each with its last position."""
+    """Yield the cursors on the disks and in the old store, each with its last position.
+
+    `ends` are the last positions of topics.
+    """
     by_path = {cursor.path: cursor for cursor in rebuilt}
     before = {topic.cursor_path(name): (topic, name) for topic, name in old.cursors}
     unnamed = (cursor.clues.ledger_id for cursor in cursors if cursor.name is None)
     abandoned = {ledger_id for ledger_id in unnamed if ledger_id < old.next_id}
     for path, cursor in by_path.items():
         if path in before:
-            yield _newer(cursor, old.cursors[before[path]], scanned)
+            topic, _ = before[path]
+            yield _within(_newer(cursor, old.cursors[before[path]], scanned), ends.get(topic))
         elif cursor.facts.get("cursor_ledger") not in abandoned:
             yield cursor
     for path, (topic, name) in before.items():
         if path not in by_path:
-            yield _as_it_was(path, topic, name, old.cursors[topic, name], scanned)
+            yield _within(_as_it_was(path, topic, name, old.cursors[topic, name], scanned), ends.get(topic))
+
+
+def _within(cursor: Rebuilt, end: Position | None) -> Rebuilt:
+    """Move a position in an empty ledger that the topic does not have any more to the topic's end."""
+    if cursor.value is None or end is None:
+        return cursor
+    record = decode_cursor(cursor.value)
+    at = _mark_delete(record)
+    if record.cursorsLedgerId != STATE_IN_RECORD or at[1] >= 0 or at[0] <= end.ledger_id:
+        return cursor
+    if acks_of(record).range_count:
+        return cursor
+    record.markDeleteLedgerId, record.markDeleteEntryId = end
+    facts = cursor.facts | {"position": f"{end.ledger_id}:{end.entry_id}"}
+    why = f"its old position is in ledger {at[0]}, which has no entries"
+    return replace(cursor, value=record.SerializeToString(), facts=facts, evidence=(*cursor.evidence, why))
 
 
 def merged_schemas(rebuilt: Iterable[Rebuilt], scanned: ScanResult, old: OldStore) -> Iterator[Rebuilt]:

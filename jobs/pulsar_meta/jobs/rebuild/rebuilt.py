@@ -226,21 +226,24 @@ def rebuilt_values(
     names = _names(scanned, known)
     topics = _with_old(found_topics(scanned, names), old)
     cursors = found_cursors(scanned, topics, names, known.cluster)
-    owners = certain_owners(scanned, topics, cursors)
+    records = [topic.rebuilt(scanned.ledgers, old.topics.get(topic.name)) for topic in topics]
+    listed = {ledger_id for record in records for ledger_id in record.facts.get("ledgers", ())}
+    owners = certain_owners(scanned, topics, cursors, listed)
     for at, ledger in scanned.ledgers.items():
         yield _ledger(ledger, scanned.kinds[at], known, owners.get(at))
     yield from gone_ledgers(scanned, old)
-    yield from (topic.rebuilt(scanned.ledgers, old.topics.get(topic.name)) for topic in topics)
-    given = known.given.cursors
+    yield from records
+    given, ends = known.given.cursors, _ends(topics, records, scanned)
     yield from merged_cursors(
         [
             *replicated_cursors(topics, cursors, scanned, old, known.cluster),
-            *rebuilt_cursors(scanned, topics, cursors),
+            *rebuilt_cursors(scanned, topics, cursors, ends),
             *beginning_cursors(topics, given, scanned),
         ],
         cursors,
         scanned,
         old,
+        ends,
     )
     yield from gone_cursors(scanned, _named(cursors, given), old)
     from_disks = rebuilt_schemas(scanned.clues_of(SchemaClues).values(), scanned.kept)
@@ -250,6 +253,18 @@ def rebuilt_values(
     yield from counters(scanned.ledgers, data, known.cluster, old.counters)
     needs = what_topics_need(topics, (schema.facts["schema"] for schema in schemas), known.cluster)
     yield from merged_needs([*cluster, *needs], old, as_they_were=known.policies_as_they_were)
+
+
+def _ends(
+    topics: Sequence[FoundTopic], records: Sequence[Rebuilt], scanned: ScanResult
+) -> dict[TopicName, Position]:
+    """Map topics to their last positions, if their last ledgers are on the disks."""
+    ends = {}
+    for topic, record in zip(topics, records, strict=True):
+        last = scanned.ledgers.get(max(record.facts.get("ledgers", ()), default=-1))
+        if last is not None:
+            ends[topic.name] = Position(last.ledger_id, last.last_entry)
+    return ends
 
 
 def unnamed_groups(
