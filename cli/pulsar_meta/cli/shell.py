@@ -355,6 +355,16 @@ class Shell:
         """Open the store of `url`, else of the environment, else of the profile."""
         return open_store(self.store_url(url), read_only=read_only)
 
+    @contextmanager
+    def store_if_any(self, url: str | None, names: Iterable[str]) -> Iterator[Store | None]:
+        """Open the store like `store`, if one is configured. Warns as `warn_of_old_parts` does."""
+        if not (url or self.settings.store):
+            yield None
+            return
+        with self.store(url) as store:
+            self.warn_of_old_parts(store, names)
+            yield store
+
     def store_url(self, url: str | None) -> str:
         """Return the URL that `store` opens, which includes the ledger store if that is a different store.
 

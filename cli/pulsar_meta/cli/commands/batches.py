@@ -122,12 +122,10 @@ def plan_batches(
     batching = Batching(given, condition, max_messages, max_bytes, not one_schema)
     faults, coverage = Faults(shell), Coverage()
     with ExitStack() as stack:
-        opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
+        opened = stack.enter_context(shell.store_if_any(store, names))
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
         coverage.changes = LiveChanges(opened, urls)
-        if opened is not None:
-            shell.warn_of_old_parts(opened, names)
         choices = list(choose(names, opened, source, faults.report, ledgers=bounds.ledgers))
         rule = BatchRule(bounds.limits, bounds.count, batching, rebatch, keys is None, where)
         work = _Plans(faults, coverage, tuple(urls), opened, choices, rule)

@@ -232,15 +232,18 @@ def lookup(
         max_redirects=max_redirects,
     )
     session = LookupSession(parse_service_url(url), tls.over(conf.tls), timeout)
-    outcomes = (
-        outcome
-        for name in topics
-        for outcome in session.look_up_all(replace(request, topic=str(name)), shell.detail, short=name.short)
-    )
+    outcomes = _outcomes(shell, session, request, topics)
     if len(topics) == 1 and not stdin:
         _show(shell, replace(request, topic=str(topics[0])), list(outcomes))
     else:
         _show_many(shell, outcomes, groups, by)
+
+
+def _outcomes(
+    shell: Shell, session: LookupSession, request: LookupRequest, topics: Iterable[TopicName]
+) -> Iterator[LookupOutcome]:
+    for name in topics:
+        yield from session.look_up_all(replace(request, topic=str(name)), shell.detail, short=name.short)
 
 
 @contextmanager

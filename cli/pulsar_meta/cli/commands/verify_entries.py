@@ -83,9 +83,7 @@ def verify_entries(
     """
     faults, coverage = Faults(shell), Coverage()
     with ExitStack() as stack:
-        opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
-        if opened is not None:
-            shell.warn_of_old_parts(opened, names or [])
+        opened = stack.enter_context(shell.store_if_any(store, names or []))
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
         coverage.changes = changes = LiveChanges(opened, urls)
