@@ -40,6 +40,7 @@ from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.entries.live_changes import LiveChanges
 from pulsar_meta.jobs.spark.commands import plan_with_spark
+from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.stores.base import Store
 
 Keys = Annotated[str, typer.Option("--keys", help="Properties that messages of a batch share: region,type.")]
@@ -129,8 +130,7 @@ def plan_batches(
         choices = list(choose(names, opened, source, faults.report, ledgers=bounds.ledgers))
         rule = BatchRule(bounds.limits, bounds.count, batching, rebatch, keys is None, where)
         work = _Plans(faults, coverage, tuple(urls), opened, choices, rule)
-        ledgers = (ledger for choice in choices for ledger in choice.ledgers)
-        spark = engine.choose(shell, ledgers, source) == "spark"
+        spark = engine.choose(shell, work.ledgers, source) == "spark"
         plans = work.by_spark(engine) if spark else work.local(source)
         topics = (
             {"topic": choice.name, **choice.segment, **plan}
@@ -162,6 +162,11 @@ class _Plans:
     store: Store | None
     choices: Sequence[Choice]
     rule: BatchRule
+
+    @property
+    def ledgers(self) -> Iterator[Ledger]:
+        """The ledgers of all choices."""
+        return (ledger for choice in self.choices for ledger in choice.ledgers)
 
     def local(self, source: EntrySource) -> Iterator[Document]:
         for choice in self.choices:
