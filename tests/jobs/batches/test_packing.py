@@ -114,8 +114,8 @@ def test_packed_and_attached_frames_verify(tmp_path: Path) -> None:
     assert b"8 entries" in done.stderr
 
 
-def plan_of(frames: list[bytes], batching: Batching, **options: bool) -> BatchPlanDocument:
-    plan = BatchPlan(batching, **options)
+def plan_of(frames: list[bytes], batching: Batching, *, rebatch: bool = False) -> BatchPlanDocument:
+    plan = BatchPlan(batching, rebatch=rebatch)
     for frame in frames:
         plan.add(memoryview(frame))
     return plan.document()
