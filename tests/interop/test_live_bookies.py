@@ -199,16 +199,20 @@ def test_a_bad_copy_on_one_of_three_bookies_is_found_over_the_network() -> None:
 
 
 def damage_an_entry(directory: Path, ledger: int) -> int:
-    """Flip a byte of a ledger's last entry on a stopped bookie; return its id."""
+    """Flip a byte of a ledger's last entry on a stopped bookie, also in its journals; return its id.
+
+    From an intact journal, the bookie would write the entry again.
+    """
     with open_entries([f"bookie-disk:{directory}"]) as disk:
         entry_id = max(disk.entry_ids(ledger))
         [(files, table)] = [pair for pair in disk.located(ledger, entry_id) or () if pair[1].entry_ids]
         location = table.location(entry_id)
         assert location is not None
         file, offset = Path(files.name(location >> 32)), location & 0xFFFFFFFF
-    data = bytearray(file.read_bytes())
-    data[offset + 60] ^= 0xFF
-    file.write_bytes(data)
+    intact = file.read_bytes()[offset : offset + 61]
+    damaged = intact[:-1] + bytes([intact[-1] ^ 0xFF])
+    for each in (file, *directory.rglob("*.txn")):
+        each.write_bytes(each.read_bytes().replace(intact, damaged))
     return entry_id
 
 
