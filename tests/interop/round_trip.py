@@ -71,7 +71,7 @@ class Cluster:
 
     @property
     def store_url(self) -> str:
-        return f"rocksdb:{self.pulsar.metadata_dir}"
+        return self.pulsar.store_url
 
     @property
     def entries_url(self) -> str:

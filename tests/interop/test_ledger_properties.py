@@ -58,7 +58,7 @@ def test_a_broker_shows_what_was_set_while_it_was_down(
     env = environment(tmp_path)
     with PulsarStandalone(VERSION, data=capture(f"pulsar-{VERSION}")) as pulsar:
         pulsar.stop()
-        store = f"rocksdb:{pulsar.metadata_dir}"
+        store = pulsar.store_url
         done = pulsar_meta(
             "set-property", "--yes", str(ORDERS), "18,23", "n=1", "ö=zwei", "--store", store, env=env
         )

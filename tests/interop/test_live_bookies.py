@@ -224,7 +224,7 @@ def test_a_live_source_needs_a_store() -> None:
 def test_a_broker_writes_on_undisturbed_while_its_open_ledger_is_read() -> None:
     environment = {"PULSAR_STANDALONE_USE_ZOOKEEPER": "1"}
     with PulsarStandalone("4.2.4", environment=environment) as pulsar:
-        store_url = f"zk://127.0.0.1:{pulsar.zookeeper_port}"
+        store_url = pulsar.store_url
         topic = TopicName.parse("persistent://public/default/open")
         client = Client(pulsar.service_url)
         producer = client.create_producer(str(topic), batching_enabled=False)

@@ -28,7 +28,7 @@ def test_every_message_and_value_comes_from_live_bookies(tmp_path: Path) -> None
         pulsar.admin("PUT", f"namespaces/{NAMESPACE}", {})
         pulsar.admin("PUT", f"persistent/{NAMESPACE}/parted/partitions", 2)
         java.call(f"{CLIENT}:produce_all", pulsar.service_url, f"persistent://{NAMESPACE}")
-        store = f"zk://127.0.0.1:{pulsar.zookeeper_port}"
+        store = pulsar.store_url
         where = ["--store", store, "--entries", "bookie:"]
         done = pulsar_meta_here("export", NAMESPACE, "--to", tmp_path / "out", *where)
         options = {"store": store, "entries": "bookie:", "topics": NAMESPACE}

@@ -52,12 +52,6 @@ def pulsar(request: pytest.FixtureRequest, version: str) -> Iterator[PulsarStand
         yield running
 
 
-def url_of(pulsar: PulsarStandalone) -> str:
-    if pulsar.uses_zookeeper:
-        return f"zk://127.0.0.1:{pulsar.zookeeper_port}"
-    return f"rocksdb:{pulsar.metadata_dir}"
-
-
 def of_store(number: int, scratch: Path) -> Iterator[Reading]:
     """Yield the commands that need no entries."""
     snapshot = f"snapshot:{scratch / 'all.ndjson'}"
@@ -139,7 +133,7 @@ def test_readers_report_no_fault_of_a_healthy_cluster_at_work(
     pulsar: PulsarStandalone, tmp_path: Path
 ) -> None:
     pulsar.call(f"{BUSY}:begin", pulsar.service_url, PAUSE)
-    store, scratch = url_of(pulsar), tmp_path / "scratch"
+    store, scratch = pulsar.store_url, tmp_path / "scratch"
     pulsar.call(f"{BUSY}:wait_until_written", 3)
     env = environment(tmp_path, PULSAR_META_STORE=store)
     reported: list[str] = []

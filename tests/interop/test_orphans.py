@@ -35,16 +35,10 @@ def pulsar(request: pytest.FixtureRequest, version: str) -> Iterator[PulsarStand
         yield running
 
 
-def url_of(pulsar: PulsarStandalone) -> str:
-    if pulsar.uses_zookeeper:
-        return f"zk://127.0.0.1:{pulsar.zookeeper_port}"
-    return f"rocksdb:{pulsar.metadata_dir}"
-
-
 def checked(
     pulsar: PulsarStandalone, urls: Sequence[str] = (), *, min_age: int = 0
 ) -> tuple[list[Finding], Checkup]:
-    with open_store(url_of(pulsar)) as store:
+    with open_store(pulsar.store_url) as store:
         source = open_entry_sources(urls, store) if urls else None
         try:
             run = checkup(store, source, (), CheckOptions(min_age=min_age), urls=urls)

@@ -77,7 +77,7 @@ def test_the_outage_is_healed_and_the_healing_undone(capture: Callable[[str], Pa
     undo_file, healed = tmp_path / "undo.ndjson", tmp_path / "healed"
     transactions = {"transactionCoordinatorEnabled": "true"}
     with PulsarStandalone(VERSION, data=data, settings=transactions) as pulsar:
-        store = f"rocksdb:{pulsar.metadata_dir}"
+        store = pulsar.store_url
         failed = unloadable(pulsar, LOST | others)
         assert failed.keys() == LOST, failed
         running = pulsar_meta("compress-cursors", "--store", store, "--compression", "none", "--yes", env=env)

@@ -180,7 +180,7 @@ class Clinic:
 
     @property
     def store(self) -> str:
-        return f"rocksdb:{self.pulsar.metadata_dir}"
+        return self.pulsar.store_url
 
     @property
     def disks(self) -> tuple[str, str]:

@@ -78,7 +78,7 @@ def left() -> Iterator[Left]:
         by_time = {probe: ask_broker(pulsar, f"messageid/{probe}") for probe in probed[:300]}
         pulsar.stop()
         urls = [f"bookie-disk:{path}" for path in pulsar.bookie_dirs]
-        with open_store(f"rocksdb:{pulsar.metadata_dir}") as store, open_entries(urls) as source:
+        with open_store(pulsar.store_url) as store, open_entries(urls) as source:
             order = reading_order(
                 plan_topic(store, source, TopicName.parse(TOPIC), SeekOptions(), print), source
             )

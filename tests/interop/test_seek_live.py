@@ -58,7 +58,7 @@ def place(answer: Document) -> Place:
 
 def with_engine(pulsar: PulsarStandalone, indexes: list[int], *, spark: bool) -> list[Place]:
     questions = [Question(TOPIC, "index", index) for index in indexes]
-    url = f"zk://127.0.0.1:{pulsar.zookeeper_port}"
+    url = pulsar.store_url
     with open_store(url) as store, open_entry_sources(["bookie:"], store) as source:
         if spark:
             cluster = Cluster(store, source, ("bookie:",))

@@ -286,7 +286,7 @@ def _add_truth_after_revert(version: str, directory: Path, fixed: dict[str, str]
     if not lost:
         return
     pulsar = PulsarStandalone(version, data=directory, settings=fixed)
-    store = f"rocksdb:{pulsar.metadata_dir}"
+    store = pulsar.store_url
     command = [sys.executable, "-c", "from pulsar_meta.cli.app import main; main()", "compress-cursors"]
     environment = {**os.environ, "XDG_STATE_HOME": str(pulsar.directory / "state")}
     subprocess.run(

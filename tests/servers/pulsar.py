@@ -4,7 +4,7 @@
         pulsar.service_url, pulsar.admin_url          # pulsar://127.0.0.1:…, http://127.0.0.1:…
         pulsar.admin("GET", "persistent/public/default/orders/internalStats")
         pulsar.stop()                                 # or kill(): SIGKILL, as in a crash
-        open_store(f"rocksdb:{pulsar.metadata_dir}")  # the bookies: pulsar.bookie_dirs
+        open_store(pulsar.store_url)  # the bookies: pulsar.bookie_dirs
         pulsar.start()                                # on the same data and ports
 
 It works on a copy of `data` (a folder with `rocksdb/` and `bookie0/`…), and everything is removed after the
@@ -122,6 +122,13 @@ class PulsarStandalone(Servers):
     def uses_zookeeper(self) -> bool:
         """True if the metadata is in ZooKeeper (always before 2.11) instead of RocksDB."""
         return release(self.version) < (2, 11) or "PULSAR_STANDALONE_USE_ZOOKEEPER" in self._environment
+
+    @property
+    def store_url(self) -> str:
+        """The URL of the metadata store."""
+        if self.uses_zookeeper:
+            return f"zk://127.0.0.1:{self.zookeeper_port}"
+        return f"rocksdb:{self.metadata_dir}"
 
     @property
     def bookie_dirs(self) -> list[Path]:

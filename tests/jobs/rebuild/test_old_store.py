@@ -69,7 +69,7 @@ def test_the_newest_store_is_rebuilt_unchanged(capture: Callable[[str], Path], n
             assert value is not None, record.path
             if TopicName.from_path(record.path) is None:
                 old, new = decode_cursor(record.value), decode_cursor(value)
-                if "which has no entries" in rebuilt_record.evidence[-1]:
+                if "of which no disk has an entry" in rebuilt_record.evidence[-1]:
                     assert ledger_path(old.markDeleteLedgerId) not in made
                     old.markDeleteLedgerId, old.markDeleteEntryId = (
                         new.markDeleteLedgerId,

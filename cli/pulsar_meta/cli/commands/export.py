@@ -162,7 +162,7 @@ def export(
     options = limits.options()
     if bool(names) == everything:
         raise UsageError(WHICH_TOPICS)
-    if to is None or shell.output is not None:
+    if to is None:
         raise UsageError("export writes several files: give their directory with --to DIR, not --output")
     wanted = Wanted(options.from_index, since, until, limits.compacted, limits.readable)
     job = ExportJob(str(to.absolute()), form, options, limits.compacted)

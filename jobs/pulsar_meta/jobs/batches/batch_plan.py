@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -109,8 +110,7 @@ class KeyFinder:
         """`max_size` limits the decompressed size of a payload, in bytes."""
         self._max_size, self._messages = max_size, 0
         self._last: dict[str, Mapping[str, str]] = {}
-        self._having: dict[str, int] = {}
-        self._changes: dict[str, int] = {}
+        self._having, self._changes = Counter[str](), Counter[str]()
 
     def add(self, data: memoryview) -> None:
         """Add the next entry. Raises DecodeError."""
@@ -126,17 +126,14 @@ class KeyFinder:
         self._messages += 1
         last = self._last.get(producer, properties)
         self._last[producer] = properties
-        for key in properties:
-            self._having[key] = self._having.get(key, 0) + 1
+        self._having.update(properties.keys())
         for key in {*last, *properties}:
-            self._changes[key] = self._changes.get(key, 0) + (last.get(key) != properties.get(key))
+            self._changes[key] += last.get(key) != properties.get(key)
 
     def changes(self) -> list[KeyChanges]:
         """List all properties, those that change least first."""
         keys = sorted(self._changes, key=lambda key: (self._changes[key], key))
-        return [
-            {"key": key, "messages": self._having.get(key, 0), "changes": self._changes[key]} for key in keys
-        ]
+        return [{"key": key, "messages": self._having[key], "changes": self._changes[key]} for key in keys]
 
     def keys(self) -> tuple[str, ...]:
         """Choose keys that together change at most once in MESSAGES_PER_CHANGE messages."""

@@ -133,8 +133,8 @@ def rebuilt_cursors(
             newest[key] = max(newest.get(key, cursor), cursor, key=_newness)
     for (topic, name), cursor in newest.items():
         refused = cursor.clues.ledger_id not in scanned.kept
-        end = ends.get(topic)
-        if end is not None and not refused and _is_at_end(cursor.clues, end):
+        end, last = ends.get(topic), cursor.clues.last
+        if end and last and not refused and cursor.clues.is_plain and is_after(last, end):
             yield _at_end(topic, name, cursor, end)
         else:
             yield _of_ledger(topic, name, cursor, refused=refused)
@@ -205,14 +205,13 @@ def _of_ledger(topic: TopicName, name: str, cursor: FoundCursor, *, refused: boo
     return Rebuilt(path, cursor.certainty, evidence, record.SerializeToString(), facts)
 
 
-def _is_at_end(clues: CursorClues, end: Position) -> bool:
-    """Return True if a cursor is before the first entry of a ledger that followed the topic's last one.
+def is_after(at: Position, end: Position) -> bool:
+    """Return True if a position is before the first entry of a ledger that followed the topic's last one.
 
     Brokers create a ledger when they load a topic, and cursors move into it. If nothing is published, no disk
     has it, and such a position would be beyond the end of the rebuilt topic.
     """
-    last = clues.last
-    return clues.is_plain and last is not None and last.entry_id < 0 and last.ledger_id > end.ledger_id
+    return at.entry_id < 0 and at.ledger_id > end.ledger_id
 
 
 def _at_end(topic: TopicName, name: str, cursor: FoundCursor, end: Position) -> Rebuilt:

@@ -33,7 +33,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CompactedClues
-from pulsar_meta.jobs.rebuild.cursors import FoundCursor
+from pulsar_meta.jobs.rebuild.cursors import FoundCursor, cursor_facts, is_after, place_text
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.old_store import OldStore
 from pulsar_meta.jobs.rebuild.scan import ScanResult
@@ -227,14 +227,12 @@ def _within(cursor: Rebuilt, end: Position | None) -> Rebuilt:
     if cursor.value is None or end is None:
         return cursor
     record = decode_cursor(cursor.value)
-    at = _mark_delete(record)
-    if record.cursorsLedgerId != STATE_IN_RECORD or at[1] >= 0 or at[0] <= end.ledger_id:
-        return cursor
-    if acks_of(record).range_count:
+    at, in_record = _mark_delete(record), record.cursorsLedgerId == STATE_IN_RECORD
+    if not in_record or not is_after(at, end) or acks_of(record).range_count:
         return cursor
     record.markDeleteLedgerId, record.markDeleteEntryId = end
-    facts = cursor.facts | {"position": f"{end.ledger_id}:{end.entry_id}"}
-    why = f"its old position is in ledger {at[0]}, which has no entries"
+    facts = cursor.facts | {"position": place_text(end)}
+    why = f"its old position is in ledger {at.ledger_id}, of which no disk has an entry"
     return replace(cursor, value=record.SerializeToString(), facts=facts, evidence=(*cursor.evidence, why))
 
 
@@ -315,7 +313,7 @@ def _newer(cursor: Rebuilt, before: ManagedCursorInfo, scanned: ScanResult) -> R
     record = decode_cursor(cursor.value)
     here, then = _mark_delete(record), _mark_delete(before)
     if before.cursorsLedgerId != record.cursorsLedgerId and then > here and _is_readable(before, scanned):
-        facts = cursor.facts | {"position": f"{then[0]}:{then[1]}", "cursor_ledger": None}
+        facts = cursor.facts | {"position": place_text(then), "cursor_ledger": None}
         why = IN_OLD, "its old position is later than the one in its ledger"
         return Rebuilt(cursor.path, "old", why, before.SerializeToString(), facts)
     record.cursorProperties.extend(before.cursorProperties)
@@ -344,8 +342,7 @@ def _as_it_was(
             evidence.append("its compacted ledger is on no disk")
             del record.properties[:]
             record.properties.extend(kept)
-    ledger_id, entry_id = _mark_delete(record)
-    facts: RebuiltFacts = {"topic": str(topic), "cursor": name, "position": f"{ledger_id}:{entry_id}"}
+    facts = cursor_facts(topic, name) | {"position": place_text(_mark_delete(record))}
     return Rebuilt(path, "old", tuple(evidence), record.SerializeToString(), facts)
 
 
@@ -353,8 +350,8 @@ def _is_readable(record: ManagedCursorInfo, scanned: ScanResult) -> bool:
     return record.cursorsLedgerId == STATE_IN_RECORD or record.cursorsLedgerId in scanned.kept
 
 
-def _mark_delete(record: ManagedCursorInfo) -> tuple[int, int]:
-    return record.markDeleteLedgerId, record.markDeleteEntryId
+def _mark_delete(record: ManagedCursorInfo) -> Position:
+    return Position(record.markDeleteLedgerId, record.markDeleteEntryId)
 
 
 def _is_later(value: bytes, old: OldStore) -> bool:
