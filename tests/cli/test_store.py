@@ -18,6 +18,7 @@ import pytest
 from pulsar_meta.cli.app import main
 from pulsar_meta.cli.render.text import size
 from pulsar_meta.codecs.documents.document import encode_document
+from tests.peak_memory import RANGE, cursor_of, put
 
 Run = Callable[..., tuple[int, bytes, str]]
 
@@ -323,6 +324,22 @@ def test_other_commands_draw_no_page(run: Run, capture_424: Path, tmp_path: Path
         assert (code, out) == (2, b"")
         assert "invalid -o html: choose table, plain, json" in err
     assert not file.exists()
+
+
+def test_top_reports_values_that_it_cannot_decode(run: Run, tmp_path: Path) -> None:
+    topic = "/managed-ledgers/public/default/persistent/orders"
+    put(tmp_path, topic, b"")
+    put(tmp_path, f"{topic}/cut", cursor_of(RANGE, 9)[:-3])
+    put(tmp_path, f"{topic}/headless", b"\x47\x78\x00\x00")
+    store = ("--store", f"dir:{tmp_path / 'store'}")
+    code, out, err = run("top", *store)
+    assert (code, len(out.splitlines())) == (4, 3)
+    cut, headless, unknown = err.splitlines()
+    assert cut.startswith(f"pulsar-meta: {topic}/cut: envelope: zstd: ")
+    assert headless.startswith(f"pulsar-meta: {topic}/headless: envelope: found 4 bytes")
+    assert unknown.startswith("pulsar-meta: 1 value of unknown uncompressed size: the header can't be")
+    code, _, err = run("top", *store, "-n", "0", "-o", "json")
+    assert (code, [json.loads(line)["error"] for line in err.splitlines()]) == (4, ["decode"])
 
 
 def test_top_of_an_empty_store_ends_with_3(run: Run, tmp_path: Path) -> None:

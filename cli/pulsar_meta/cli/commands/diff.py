@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import OptionalPlace, ShowSecrets, StoreUrl
 from pulsar_meta.cli.outputs import write_json_message
 from pulsar_meta.cli.render.metrics import top_text
@@ -21,7 +22,7 @@ from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
 from pulsar_meta.cli.render.text import checked_text, counted, size
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.documents.document import DecodeOptions
-from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.values.biggest import measure
@@ -145,7 +146,8 @@ def top(
     """Show the largest values, and how sizes are distributed.
 
     Use it when a store is large or slow, or when values approach the size limit of ZooKeeper. It shows the
-    stored and the uncompressed size, the codec and the contents of each value.
+    stored and the uncompressed size, the codec and the contents of each value. Exits with 4 if one of the
+    values that it shows can't be decoded, or if an uncompressed size is unknown.
 
     Examples:
       pulsar-meta top --store zk://zk1:2181 -n 50
@@ -163,6 +165,19 @@ def top(
         if not document["total"]["count"]:
             raise missing(opened, paths[0])
         _emit(shell, document, redact(opened.url))
+    _report_broken(shell, document, sizes.unknown)
+
+
+def _report_broken(shell: Shell, document: Document, unknown: int) -> None:
+    """Report the values that can't be decoded, and the number of unknown sizes. Raises typer.Exit."""
+    faults = Faults(shell)
+    for value in document["biggest"]:
+        if "error" in value:
+            faults.report(DecodeError(value["error"], source=value["path"]))
+    if unknown:
+        sizes = f"{counted(unknown, 'values')} of unknown uncompressed size"
+        faults.report(DecodeError(f"{sizes}: the header can't be decoded; the sum has the stored size"))
+    faults.finish()
 
 
 def _emit(shell: Shell, document: Document, source: str) -> None:

@@ -89,10 +89,14 @@ class Sum:
 
 @dataclass(slots=True)
 class Sizes:
-    """The biggest values so far, and the sums of all values by size and by namespace."""
+    """The biggest values so far, and the sums of all values by size and by namespace.
+
+    `unknown` counts the values whose size after decompression is unknown; the sums have their stored size.
+    """
 
     limit: int
     by_raw: bool = False
+    unknown: int = 0
     total: Sum = field(default_factory=Sum)
     classes: dict[int | None, Sum] = field(default_factory=dict)
     namespaces: dict[str, Sum] = field(default_factory=dict)
@@ -101,6 +105,9 @@ class Sizes:
     def add(self, value: Versioned) -> None:
         """Count one value. Only `limit` values are kept in memory."""
         size, raw_size = len(value.value), raw_size_of(value)
+        if raw_size is None:
+            self.unknown += 1
+            raw_size = size
         bound = bisect_left(CLASSES, size)
         bucket = CLASSES[bound] if bound < len(CLASSES) else None
         for sums in (
@@ -146,14 +153,14 @@ def measure(
     return sizes
 
 
-def raw_size_of(value: Versioned) -> int:
-    """The size of a value after decompression, from its envelope, or else its own size."""
-    if is_enveloped(value.value) and kind_of_path(value.path) in ENVELOPED:
-        try:
-            return read_header(value.value).raw_size
-        except DecodeError:
-            pass
-    return len(value.value)
+def raw_size_of(value: Versioned) -> int | None:
+    """The size of a value after decompression: from its envelope, or its own. None if that is corrupt."""
+    if not is_enveloped(value.value) or kind_of_path(value.path) not in ENVELOPED:
+        return len(value.value)
+    try:
+        return read_header(value.value).raw_size
+    except DecodeError:
+        return None
 
 
 def namespace_of(value: Versioned) -> str:
@@ -166,14 +173,15 @@ def describe(value: Versioned, source: str) -> BigValue:
     """Describe one of the biggest values."""
     decoded = decode_document(value.value, source=source, path=value.path)
     document = decoded.document
-    envelope = document.get("envelope")
+    envelope, size = document.get("envelope"), len(value.value)
+    raw_size = raw_size_of(value)
     described: BigValue = {
         "path": value.path,
         "version": value.version,
         "kind": document["kind"],
         "codec": envelope["codec"] if envelope else None,
-        "size": len(value.value),
-        "raw_size": raw_size_of(value),
+        "size": size,
+        "raw_size": size if raw_size is None else raw_size,
         "holds": dict(_holds(document)),
     }
     location = managed_place(value.path, value.value)
