@@ -97,7 +97,7 @@ def test_a_ledger_trimmed_during_the_run_is_not_checked(
 ) -> None:
     folder = capture("pulsar-4.2.4")
     store = TrimmedStore(dict(healthy_store(folder).values), TopicName.parse("plain"))
-    monkeypatch.setattr("pulsar_meta.cli.shell.open_store", lambda url, **_: store)
+    monkeypatch.setattr("pulsar_meta.stores.registry.open_store", lambda url, **_: store)
     sources = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}")
     done = pulsar_meta_here(command, "plain", *sources, "-o", "json")
     assert done.returncode == 0, done.stdout

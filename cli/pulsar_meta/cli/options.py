@@ -25,7 +25,6 @@ from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.text_bytes import TEXT_FORMS, TextForm
-from pulsar_meta.stores.base import Store, Versioned
 
 # Imported where they are used, because every command imports this module and few need the topic model.
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from pulsar_meta.jobs.entries.entry_sources import Sources
     from pulsar_meta.jobs.topics.scope import Kind, Scope
     from pulsar_meta.jobs.topics.topic import Ledger
+    from pulsar_meta.stores.base import Store, Versioned
 
 
 StoreUrl = Annotated[

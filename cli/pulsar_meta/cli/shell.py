@@ -47,13 +47,11 @@ from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.registry import open_store, store_url
-from pulsar_meta.stores.routed import MARK, with_ledgers
 
 # What only some commands use is imported late, because all commands import this module.
 if TYPE_CHECKING:
     from pulsar_meta.cli.render.parquet import Columns
+    from pulsar_meta.stores.base import Store
 
 T = TypeVar("T")
 # Frames on stdin, as an entry source.
@@ -353,6 +351,8 @@ class Shell:
 
     def store(self, url: str | None, *, read_only: bool = True) -> Store:
         """Open the store of `url`, else of the environment, else of the profile."""
+        from pulsar_meta.stores.registry import open_store
+
         return open_store(self.store_url(url), read_only=read_only)
 
     @contextmanager
@@ -370,6 +370,9 @@ class Shell:
 
         Raises UsageError if no store is configured.
         """
+        from pulsar_meta.stores.registry import store_url
+        from pulsar_meta.stores.routed import MARK, with_ledgers
+
         configured = url or self.settings.store
         if configured is None:
             raise UsageError("no store: add --store URL, or set PULSAR_META_STORE or a profile")
@@ -381,6 +384,8 @@ class Shell:
 
     def other_store(self, url: str) -> Store:
         """Open a store for reading, without --ledger-store, which belongs to --store."""
+        from pulsar_meta.stores.registry import open_store
+
         return open_store(url)
 
     def entries_urls(self, urls: Sequence[str] | None) -> list[str]:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class ZstdStream(Protocol):
@@ -33,8 +32,7 @@ class ZstdStream(Protocol):
         """Return the bytes that `data` adds. Raises the library's error if they are corrupt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lz4:
+class Lz4(NamedTuple):
     """Raw LZ4 blocks."""
 
     compress: Callable[[bytes], bytes]
@@ -43,8 +41,7 @@ class Lz4:
     error: type[Exception]
 
 
-@dataclass(frozen=True, slots=True)
-class Zstd:
+class Zstd(NamedTuple):
     """Zstandard frames."""
 
     # Takes a level and whether frames have checksums. Frames record the size of their contents.
@@ -55,8 +52,7 @@ class Zstd:
     error: type[Exception]
 
 
-@dataclass(frozen=True, slots=True)
-class Crc32c:
+class Crc32c(NamedTuple):
     """CRC-32C. `value` accepts any contiguous buffer except a memoryview."""
 
     value: Callable[[Any], int]

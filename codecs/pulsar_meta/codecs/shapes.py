@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import GenericAlias
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(NamedTuple):
     """An object with optional members: its name, its description, and the types of its members.
 
     `of` is called only when a schema is generated, because an object may contain itself.
@@ -20,15 +18,13 @@ class Members:
     of: Callable[[], Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(NamedTuple):
     """A value of one of several types."""
 
     kinds: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ByMember:
+class ByMember(NamedTuple):
     """A member whose type depends on the value of the member `name`; the annotated type is the default."""
 
     name: str

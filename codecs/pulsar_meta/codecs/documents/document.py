@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
@@ -54,8 +54,7 @@ class _Text(TypedDict, total=False):
     stored_text: str | Redacted
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     """A value's DecodedDocument, whether encoding it returns the stored bytes, and its fault, if any."""
 
     document: Document
@@ -77,8 +76,7 @@ class Encoded:
     rounded: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeOptions:
+class DecodeOptions(NamedTuple):
     """The kind if it is known, the size limit for decompression (bytes), and whether to show secrets."""
 
     kind: str | None = None

@@ -10,7 +10,6 @@ from typing import Any, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.documents.value import BROKER_KINDS, JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_edit import edit_json
 from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, integer, java_json, read_json, safe, shown
 from pulsar_meta.codecs.secrets import Redacted, refuse_redacted
 from pulsar_meta.codecs.times import iso_time
@@ -134,6 +133,9 @@ def encode_json(value: Any, path: str, text: str | None) -> tuple[bytes, tuple[s
     try:
         if text is None:
             return java_json(value).encode(), ()
+        # Needed only to encode.
+        from pulsar_meta.codecs.json_edit import edit_json
+
         edited = edit_json(text, value, path)
         return edited.text.encode(), edited.rounded
     except ValueError as error:

@@ -21,11 +21,11 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
 )
 from pulsar_meta.codecs.text_bytes import TextForm, text_to_bytes
-from pulsar_meta.stores.base import Store
 
 # What only stores and snapshots need is imported late, because `decode FILE` should start fast.
 if TYPE_CHECKING:
     from pulsar_meta.jobs.topics.segments import PlaceNames
+    from pulsar_meta.stores.base import Store
 
 STDIN: Final = "-"
 _MAY_BE_STORED: Final = re.compile(
