@@ -181,6 +181,8 @@ def test_before_upgrade_gives_a_verdict(healthy: list[object]) -> None:
     assert json.loads(done.stderr)["not_checked"]["entries"] == "no --entries"
     plain = run(*healthy, "--before-upgrade", "4.2.9")
     assert plain.returncode == 3
-    assert plain.stdout.startswith("unknown\tverdict\t-\tto Pulsar 4.2.9")
+    assert plain.stdout.startswith(
+        "unknown\tverdict\t-\tIt is not known if this cluster can be upgraded to 4.2.9"
+    )
     assert run(*healthy, "--before-upgrade", "new").returncode == 2
     assert run(*healthy, "plain", "--before-upgrade", "4.2.4").returncode == 2

@@ -15,6 +15,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.upgrade import is_live_step, survey
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
@@ -43,6 +44,8 @@ def put(store: MemoryStore, path: str, value: bytes) -> MemoryStore:
         ("pulsar-4.2.4", "4.0.7", "unknown", {"ledger-properties"}),
         ("pulsar-5.0.0-M1", "4.0.7", "not-safe", {"ledger-properties", "rocksdb-tables-6"}),
         ("pulsar-4.2.4-3bookies", "4.2.4", "safe", set()),
+        ("pulsar-4.2.4-3bookies", "5.0.0-M1", "safe", set()),
+        ("pulsar-4.2.4-3bookies", "5.0.0", "unknown", {"release-untried", "compressed-ledger"}),
     ],
 )
 def test_captures_have_the_expected_verdicts(
@@ -50,7 +53,9 @@ def test_captures_have_the_expected_verdicts(
 ) -> None:
     with open_store(f"rocksdb:{capture(name)}/rocksdb") as store:
         result, reasons_found = verdict(store, version)
-    assert (result, set(reasons_found)) == (expected, reasons)
+    counted = {name for name, reason in reasons_found.items() if reason["verdict"] != "note"}
+    assert (result, counted) == (expected, reasons)
+    assert all(reason["source"] for reason in reasons_found.values())
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,71 @@ def test_a_cluster_on_etcd_needs_a_release_with_etcd(capture: Capture, version: 
         result, reasons = verdict(store, version)
         assert ("store-unsupported" not in reasons) == supported
         assert supported or result == "not-safe"
+
+
+@pytest.mark.parametrize(
+    ("url", "version", "supported"),
+    [
+        ("zk://zk1:2181", "5.0.0", True),
+        ("oxia://oxia1:6648", "5.0.0-M1", True),
+        ("oxia://oxia1:6648", "3.2.4", False),
+        ("zk://zk1:2181#ledgers=etcd://etcd1:2379", "5.0.0-M1", False),
+        ("zk://zk1:2181#ledgers=etcd://etcd1:2379", "4.2.4", True),
+    ],
+)
+def test_the_kind_of_both_stores_counts(capture: Capture, url: str, version: str, supported: bool) -> None:
+    store = MemoryStore(url)
+    store.values = dict(healthy_store(capture("pulsar-4.2.4-3bookies")).values)
+    assert ("store-unsupported" not in verdict(store, version)[1]) == supported
+
+
+def test_a_copy_of_an_unknown_store_says_so(capture: Capture) -> None:
+    store = MemoryStore("dir:/tmp/copy")
+    store.values = dict(healthy_store(capture("pulsar-4.2.4-3bookies")).values)
+    assert verdict(store, "5.0.0-M1")[1]["store-kind-unseen"]["verdict"] == "note"
+    assert "store-kind-unseen" not in verdict(store, "4.2.4")[1]
+
+
+@pytest.mark.parametrize(
+    ("url", "version", "start"),
+    [
+        (
+            "etcd://etcd1:2379",
+            "5.0.0-M1",
+            "This cluster cannot be upgraded to 5.0.0-M1 as it is, because: Pulsar 5.0.0-M1 can",
+        ),
+        ("zk://zk1:2181", "5.0.0-M1", "This cluster can be upgraded to 5.0.0-M1, because nothing"),
+        (
+            "zk://zk1:2181",
+            "6.1.0",
+            "It is not known if this cluster can be upgraded to 6.1.0, because: we tested",
+        ),
+    ],
+)
+def test_the_summary_is_a_sentence_about_the_cluster(
+    capture: Capture, url: str, version: str, start: str
+) -> None:
+    store = MemoryStore(url)
+    store.values = dict(healthy_store(capture("pulsar-4.2.4-3bookies")).values)
+    answer = survey(store, None, version, CheckOptions(releases=(version,))).verdict()
+    assert answer["summary"].startswith(start)
+
+
+def test_a_step_back_is_a_downgrade(capture: Capture) -> None:
+    store = healthy_store(capture("pulsar-4.2.4-3bookies"))
+    put(store, "/loadbalance/brokers/b:8080", b'{"brokerVersion":"4.2.4"}')
+    answer = survey(store, None, "4.0.7", CheckOptions(releases=("4.0.7",))).verdict()
+    assert "be downgraded to 4.0.7" in answer["summary"]
+
+
+def test_large_cursors_with_properties_are_compressed_by_pulsar_5(capture: Capture) -> None:
+    store = healthy_store(capture("pulsar-4.2.4-3bookies"))
+    info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=0)
+    info.cursorProperties.add(name="a", value="b" * 20000)
+    put(store, f"{PLAIN}/large", info.SerializeToString())
+    reasons = verdict(store, "5.0.0-M1")[1]
+    assert reasons["cursors-compressed-by-default"]["places"] == ["persistent://public/default/plain large"]
+    assert "cursors-compressed-by-default" not in verdict(store, "4.2.4")[1]
 
 
 def test_an_untested_release_is_unknown(capture: Capture) -> None:
@@ -147,6 +217,38 @@ def _copied(store: MemoryStore, path: str) -> None:
             "release-step",
             "unknown",
         ),
+        (
+            lambda store: put(store, "/admin/policies/public/cluster/old", b"{}"),
+            "5.0.0",
+            "v1-namespace",
+            "not-safe",
+        ),
+        (
+            lambda store: put(store, "/admin/topic-policies/local/public/default/persistent/plain", b"{}"),
+            "4.2.4",
+            "topic-policies-in-store",
+            "not-safe",
+        ),
+        (
+            lambda store: put(
+                store, "/ledgers/LAYOUT", b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1"
+            ),
+            "4.2.4",
+            "bookies-layout",
+            "unknown",
+        ),
+        (
+            lambda store: put(store, "/admin/configuration", b'{"dispatcherMaxReadBatchSize":"1"}'),
+            "4.2.4",
+            "dynamic-settings",
+            "note",
+        ),
+        (
+            lambda store: _copied(store, "/managed-ledgers/public/functions/persistent/metadata"),
+            "5.0.0-M1",
+            "functions-in-use",
+            "note",
+        ),
         (lambda store: put(store, PLAIN, b"\xff"), "4.2.4", "record-undecodable", "not-safe"),
         (
             lambda store: _copied(
@@ -170,7 +272,9 @@ def test_each_reason_changes_the_verdict(
 def test_scalable_topics_prevent_a_downgrade_below_5(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-5.0.0-M1-scalable"))
     assert verdict(store, "4.2.4")[1]["scalable-topic"]["verdict"] == "not-safe"
-    assert "scalable-topic" not in verdict(store, "5.0.0-M1")[1]
+    reasons = verdict(store, "5.0.0-M1")[1]
+    assert "scalable-topic" not in reasons
+    assert reasons["topics-migrated"]["count"] == 2
 
 
 @pytest.mark.parametrize(

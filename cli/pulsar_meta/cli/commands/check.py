@@ -177,8 +177,9 @@ def check(
     repair command. The page Findings explains each code. Exits with 1 if there is an error.
 
     With --before-upgrade, prints safe, not-safe (exit code 1) or unknown (exit code 3: we did not test this
-    release with the store's records) and the reasons: records that the release doesn't know, errors, because
-    an upgrade loads every topic again, and unfinished work.
+    release with the store's records), and the reasons with their sources: a store that the release doesn't
+    support, records that it doesn't know, what it removed or changed, errors, because an upgrade loads every
+    topic again, and unfinished work.
 
     Examples:
       pulsar-meta check --store zk://zk1:2181
@@ -298,7 +299,7 @@ def _emit(
 def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
     """Print the verdict. Exits with 1 if it is not safe, 3 if unknown, 6 if a bookie did not answer."""
     verdict = upgrade.verdict()
-    head = {"reason": "verdict", "verdict": verdict["verdict"], "message": f"to Pulsar {upgrade.version}"}
+    head = {"reason": "verdict", "verdict": verdict["verdict"], "message": verdict["summary"]}
     shell.emit([verdict] if shell.is_json else [head, *verdict["reasons"]], REASONS, single=True)
     shell.summary(upgrade.run.counts, upgrade.run.not_checked)
     if upgrade.run.unreachable is not None:
@@ -317,14 +318,15 @@ def _reason_row(reason: Document) -> list[str]:
         reason["message"],
         ", ".join(places) + more,
         reason.get("cure", ""),
+        reason.get("source", ""),
     ]
 
 
 REASONS = View(
-    ["verdict", "reason", "count", "what", "where", "before it"],
+    ["verdict", "reason", "count", "what", "where", "before it", "source"],
     _reason_row,
     frozenset({"count"}),
-    fields=("verdict", "reason", "count", "message", "places", "cure"),
+    fields=("verdict", "reason", "count", "message", "places", "cure", "source"),
 )
 
 

@@ -28,7 +28,16 @@ from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.ledger_facts import STATES
+from pulsar_meta.jobs.check.release_changes import (
+    Change,
+    Decision,
+    Reason,
+    cluster_reasons,
+    cursor_reason,
+    topic_reason,
+)
 from pulsar_meta.jobs.check.scan import Passes
+from pulsar_meta.jobs.check.upgrade_texts import FORMS, SOURCES, source_of
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, check_flag
 from pulsar_meta.jobs.rewrite.readable import (
     TRIED,
@@ -46,7 +55,7 @@ from pulsar_meta.jobs.topics.topic import Topic, topic_of
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.rocksdb import database_of, table_formats
 
-Decision = Literal["not-safe", "unknown", "note"]
+Overall = Literal["safe", "not-safe", "unknown"]
 # The most places that a reason names.
 PLACES: Final = 10
 UNDER_REPLICATED: Final = f"{LEDGERS}/underreplication/ledgers"
@@ -56,58 +65,8 @@ _OVER: Final = ("COMMITTED", "ABORTED")
 _DRIVERS: Final = ("aws-s3", "google-cloud-storage", "filesystem")
 _ROCKSDB: Final = "rocksdb:"
 _SEGMENTED: Final = ("indexes", "segment")
-# PIP-135 added etcd as a metadata store, PIP-462 removed it (apache/pulsar#25380).
-_ETCD_SINCE: Final = parse_version("2.10.0-0")
-_ETCD_UNTIL: Final = parse_version("5.0.0-0")
-
-# A description of each format, and the command or action before the change of release.
-_FORMS: Final[dict[Form, tuple[str, str]]] = {
-    Form.LEDGER: ("compressed records of topics", "compress-ledgers --compression none"),
-    Form.CURSOR: ("compressed cursors", "compress-cursors --compression none"),
-    Form.CURSOR_WITH_PROPERTIES: (
-        "compressed cursors with properties",
-        "compress-cursors --compression none --only-with-properties, and no managedCursorInfoCompressionType",
-    ),
-    Form.BIT_SETS: (
-        "single acknowledgements as bit sets in cursors' ledgers",
-        "convert-cursor --to ranges, once the brokers are stopped",
-    ),
-    Form.LEDGER_PROPERTIES: (
-        "properties of ledgers (PIP-404), which may be dropped at the next write of the record",
-        "save them (properties --all); build-index creates an index again",
-    ),
-    Form.SEGMENTED_SNAPSHOTS: (
-        "segmented snapshots of transaction buffers: aborted transactions would count as committed",
-        "set transactionBufferSegmentedSnapshotEnabled=false, and wait for new snapshots",
-    ),
-    Form.BATCHED_LOG: (
-        "logs of transactions, which may have batched records",
-        "long before, set transactionLogBatchedWriteEnabled=false and"
-        " transactionPendingAckBatchedWriteEnabled=false",
-    ),
-    Form.BUCKETS: (
-        "indexes of delayed messages in ledgers: the messages are delivered, but the ledgers stay",
-        "",
-    ),
-    Form.SHADOW: (
-        "shadow topics, which would own their sources' ledgers and trim them",
-        "delete the shadows",
-    ),
-    Form.SCALABLE: ("scalable topics and their segments, which no client could reach", "no fix is known"),
-    Form.TRANSACTION_RECORDS: (
-        "records of open transactions",
-        "end them",
-    ),
-    Form.V1_NAME: (
-        "topics with V1 names (tenant/cluster/namespace)",
-        "copy them to topics with V2 names",
-    ),
-    Form.BOOKKEEPER_3: ("metadata of ledgers in BookKeeper's third format", "no fix is known"),
-    Form.ROCKSDB_6: (
-        "RocksDB tables in a format that the release's RocksDB can't open",
-        "take a snapshot, and restore it into a database that the release created",
-    ),
-}
+# The reasons about the whole cluster are the first of their kind.
+_FIRST: Final = ("store-unsupported", "store-migration", "release-untried")
 
 
 class UpgradeReason(TypedDict):
@@ -116,6 +75,7 @@ class UpgradeReason(TypedDict):
     reason: str
     verdict: Decision
     message: str
+    source: str
     count: NotRequired[int]
     places: NotRequired[list[str]]
     cure: NotRequired[str]
@@ -127,7 +87,8 @@ UpgradeVerdict = TypedDict(
     {
         "version": str,
         "from": list[str],
-        "verdict": Literal["safe", "not-safe", "unknown"],
+        "verdict": Overall,
+        "summary": str,
         "reasons": list[UpgradeReason],
     },
 )
@@ -140,6 +101,7 @@ class _Reason:
     decision: Decision
     message: str
     cure: str = ""
+    source: str = ""
     count: int = 0
     places: list[str] = field(default_factory=list)
 
@@ -159,6 +121,7 @@ class Upgrade:
     advance: Callable[[int], None] = lambda count: None
     records: int = 0
     _reasons: dict[str, _Reason] = field(default_factory=dict)
+    _change: Change = field(init=False)
 
     @property
     def not_checked(self) -> dict[str, str]:
@@ -168,6 +131,7 @@ class Upgrade:
     def verdict(self) -> UpgradeVerdict:
         """Check the store and return the verdict. Raises UnreachableError."""
         here = registered_versions(self.run.store)
+        self._change = Change(self.run.store, self.version, here)
         self._of_release(here)
         self._findings(self.run.findings())
         self._unreadable()
@@ -175,34 +139,64 @@ class Upgrade:
             self.advance(1)
             self._managed(record)
         self._ledgers()
+        self._of_cluster()
         self._rest_of_store()
+        self.not_checked["clients"] = "the store does not record their releases, the stats of topics do"
+        reasons = [self._document(name) for name in sorted(self._reasons, key=self._order)]
+        overall = self._overall()
         return {
             "version": self.version,
             "from": list(here),
-            "verdict": self._overall(),
-            "reasons": [self._document(name) for name in sorted(self._reasons, key=self._order)],
+            "verdict": overall,
+            "summary": summary(overall, self.version, here, reasons),
+            "reasons": reasons,
         }
 
-    def _overall(self) -> Literal["safe", "not-safe", "unknown"]:
+    def _of_cluster(self) -> None:
+        """Add what the release removed or changed."""
+        for reason in cluster_reasons(self._change):
+            self._note(reason)
+
+    def _note(self, reason: Reason | None) -> None:
+        if reason is not None:
+            name, text = reason.name, reason.message
+            self._add(name, reason.decision, text, reason.place, cure=reason.cure, source=reason.source)
+
+    def _overall(self) -> Overall:
         decisions = {reason.decision for reason in self._reasons.values()}
         if "not-safe" in decisions:
             return "not-safe"
         return "unknown" if "unknown" in decisions else "safe"
 
-    def _order(self, name: str) -> tuple[int, str]:
-        return ("not-safe", "unknown", "note").index(self._reasons[name].decision), name
+    def _order(self, name: str) -> tuple[int, bool, str]:
+        decision = self._reasons[name].decision
+        return ("not-safe", "unknown", "note").index(decision), name not in _FIRST, name
 
     def _document(self, name: str) -> UpgradeReason:
         reason = self._reasons[name]
-        document: UpgradeReason = {"reason": name, "verdict": reason.decision, "message": reason.message}
+        document: UpgradeReason = {
+            "reason": name,
+            "verdict": reason.decision,
+            "message": reason.message,
+            "source": reason.source or source_of(name, reason.message),
+        }
         if reason.count:
             document |= {"count": reason.count, "places": reason.places}
         if reason.cure:
             document["cure"] = reason.cure
         return document
 
-    def _add(self, name: str, decision: Decision, message: str, place: str = "", *, cure: str = "") -> None:
-        reason = self._reasons.setdefault(name, _Reason(decision, message, cure))
+    def _add(
+        self,
+        name: str,
+        decision: Decision,
+        message: str,
+        place: str = "",
+        *,
+        cure: str = "",
+        source: str = "",
+    ) -> None:
+        reason = self._reasons.setdefault(name, _Reason(decision, message, cure, source))
         reason.add(place, 1 if place else 0)
 
     def _of_release(self, here: Sequence[str]) -> None:
@@ -230,7 +224,7 @@ class Upgrade:
         verdict, evidence = verdict_of(form, self.version)
         if verdict is Verdict.LOADS or (verdict is Verdict.UNKNOWN and "release-untried" in self._reasons):
             return
-        what, cure = _FORMS[form]
+        what, cure = FORMS[form]
         decision: Decision = "not-safe" if verdict is Verdict.CANNOT_LOAD else "unknown"
         if form is Form.BUCKETS:
             decision = "note"
@@ -244,10 +238,15 @@ class Upgrade:
         for finding in findings:
             place = finding.topic or finding.path or str(finding.ledger_id)
             if finding.code in ("leftover", "offload-unfinished"):
-                self._add(finding.code, "note", "it began and did not finish, see `check`", place)
+                source = f"`explain {finding.code}`"
+                self._add(
+                    finding.code, "note", "it began and did not finish, see `check`", place, source=source
+                )
             elif finding.severity is Severity.ERROR and finding.code != "record-unreadable":
                 text = "see `check`: every topic is loaded again, by brokers that may handle it differently"
-                self._add(finding.code, "not-safe", text, place, cure=finding.repair or "repair it first")
+                source = SOURCES.get(finding.code, f"`explain {finding.code}`")
+                cure = finding.repair or "repair it first"
+                self._add(finding.code, "not-safe", text, place, cure=cure, source=source)
 
     def _unreadable(self) -> None:
         """Add records that the release can't load, by the rules of check-readable."""
@@ -256,7 +255,7 @@ class Upgrade:
             name = str(document["form"])
             if name == "undecodable":
                 continue
-            what, cure = _FORMS[Form(name)]
+            what, cure = FORMS[Form(name)]
             decision: Decision = "not-safe" if document["verdict"] == Verdict.CANNOT_LOAD else "unknown"
             place = document["topic"] + (f" {document['cursor']}" if "cursor" in document else "")
             self._add(name, decision, f"{what}: {document['reason']}", place, cure=cure)
@@ -269,7 +268,7 @@ class Upgrade:
                     "unknown",
                     "cursors whose state is in their ledger and may have bit sets, which"
                     f" {self.version} does not know ({why})",
-                    _FORMS[Form.BIT_SETS][1],
+                    FORMS[Form.BIT_SETS][1],
                 ),
             )
             reason.add("", readability.in_ledgers)
@@ -283,8 +282,18 @@ class Upgrade:
         with suppress(DecodeError):
             if cursor is None:
                 self._topic(name, topic_of(record))
-            elif next(bucket_ledgers(decode_cursor(record.value)), None) is not None:
-                self._form(Form.BUCKETS, f"{name} {cursor}")
+            else:
+                self._cursor(f"{name} {cursor}", record.value)
+
+    def _cursor(self, place: str, value: bytes) -> None:
+        info = decode_cursor(value)
+        if next(bucket_ledgers(info), None) is not None:
+            self._form(Form.BUCKETS, place)
+        reason = cursor_reason(self._change, place, value, info)
+        if reason is not None:
+            self._add(
+                reason.name, reason.decision, reason.message, place, cure=reason.cure, source=reason.source
+            )
 
     def _topic(self, name: TopicName, topic: Topic) -> None:
         text = str(name)
@@ -301,6 +310,7 @@ class Upgrade:
         if log_kind(text) is not None:
             self._form(Form.BATCHED_LOG, text)
         offloads = (ledger.offload for ledger in topic.ledgers)
+        self._note(topic_reason(self._change, name))
         for driver in dict.fromkeys(offload.driver for offload in offloads if offload is not None):
             self._driver(driver, text)
 
@@ -333,22 +343,9 @@ class Upgrade:
             text = "ledgers that BookKeeper still has to copy: wait for it before you stop bookies one by one"
             self._add("replication-unfinished", "unknown", text, record.path)
 
-    def _kind_of_store(self) -> None:
-        """Check that the release can use this kind of store, or the store that a copy was taken from."""
-        copied = self.run.store.origin.get("store")
-        url = str(copied.get("url") if isinstance(copied, dict) else self.run.store.url)
-        if url.startswith("etcd") and not _ETCD_SINCE <= parse_version(self.version) < _ETCD_UNTIL:
-            self._add(
-                "store-unsupported",
-                "not-safe",
-                f"Pulsar {self.version} can't use etcd as its metadata store (PIP-135, PIP-462)",
-                cure="move the metadata to ZooKeeper or Oxia before (snapshot, restore)",
-            )
-
     def _rest_of_store(self) -> None:
         """Add scalable topics, open transactions of Pulsar 5, a running migration, the store's format."""
         store = self.run.store
-        self._kind_of_store()
         for record in store.scan(SCALABLE_TOPICS):
             if record.value:
                 self._form(Form.SCALABLE, record.path)
@@ -362,6 +359,23 @@ class Upgrade:
                 self._add("store-migration", "not-safe", error.message, MIGRATION)
         if store.url.startswith(_ROCKSDB) and 6 in table_formats(database_of(store.url)):
             self._form(Form.ROCKSDB_6, store.url)
+
+
+def summary(overall: Overall, version: str, here: Sequence[str], reasons: Sequence[UpgradeReason]) -> str:
+    """Return the verdict as a sentence with its first reason; `here` are the releases of running brokers."""
+    releases = [parse_version(running) for running in filter(is_release, here)]
+    moved = "downgraded" if releases and min(releases) > parse_version(version) else "upgraded"
+    if overall == "safe":
+        return f"This cluster can be {moved} to {version}, because nothing that was checked is against it"
+    beginning = {
+        "not-safe": f"This cluster cannot be {moved} to {version} as it is",
+        "unknown": f"It is not known if this cluster can be {moved} to {version}",
+    }[overall]
+    against = [reason for reason in reasons if reason["verdict"] != "note"]
+    first, more = against[0], f" (and {len(against) - 1} more)" if len(against) > 1 else ""
+    # The message about a finding of `check` does not name it.
+    name = f"{first['reason']}, " if first["message"].startswith("see `check`") else ""
+    return f"{beginning}, because: {name}{first['message']}{more}"
 
 
 def survey(

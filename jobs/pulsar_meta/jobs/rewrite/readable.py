@@ -212,7 +212,7 @@ TABLE: Final = (
     Row(
         Form.V1_NAME,
         _V("5.0.0-0"),
-        _NEWEST,
+        _V("99.99.99"),
         Verdict.CANNOT_LOAD,
         "5.0.0-M1: V1 topic names (with cluster component) are no longer supported (PIP-457)",
     ),
