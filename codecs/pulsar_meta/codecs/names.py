@@ -214,10 +214,13 @@ def managed_ledger_places(path: str) -> tuple[tuple[TopicName, str | None], ...]
     if parts[:2] != ["", "managed-ledgers"]:
         return ()
     parts = parts[2:]
-    # Segments never have V1 names.
-    domains = ((2, _WITH_LEDGERS), (3, ("persistent",)))
-    places = (_place(parts, at) for at, names in domains if len(parts) > at + 1 and parts[at] in names)
-    return tuple(place for place in places if place is not None)
+    places = []
+    if len(parts) > 3 and parts[2] in _WITH_LEDGERS:
+        places.append(_place(parts, 2))
+    if len(parts) > 4 and parts[3] == "persistent":
+        # A V1 name. Segments never have one.
+        places.append(_place(parts, 3))
+    return tuple([place for place in places if place is not None])
 
 
 def _place(parts: list[str], at: int) -> tuple[TopicName, str | None] | None:
@@ -230,7 +233,7 @@ def _place(parts: list[str], at: int) -> tuple[TopicName, str | None] | None:
         # This is a topic in a V1 namespace named `segment`.
         return None
     try:
-        local = "/".join(decode_name(part) for part in rest[:depth])
+        local = decode_name(rest[0]) if depth == 1 else "/".join(map(decode_name, rest[:depth]))
         cursor = decode_name(rest[depth]) if len(rest) > depth else None
     except DecodeError:
         return None

@@ -15,7 +15,7 @@ from pulsar_meta.jobs.check.root_causes import RootCauses
 from pulsar_meta.jobs.topics.completeness import Gap
 from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.jobs.topics.evidence import Case, EvidenceReader, LedgerEvidence, TopicLedgers
-from pulsar_meta.jobs.topics.owners import owners_of
+from pulsar_meta.jobs.topics.owners import topics_listing
 from pulsar_meta.jobs.topics.topic import read_topic
 
 
@@ -86,11 +86,7 @@ class CaseContext:
     def read_lists(self, ledger_ids: set[int]) -> None:
         """Read which topics list these ledgers, in one pass over the store."""
         if ledger_ids:
-            owners = owners_of(ledger_ids, self.reader.store, None, lambda error: None)
-            self.listed_by = {
-                ledger_id: [owner.name for owner in some if owner.role == "data"]
-                for ledger_id, some in owners.items()
-            }
+            self.listed_by = topics_listing(ledger_ids, self.reader.store)
 
     def is_contested(self, name: str) -> bool:
         """Return True if another cluster refers to ledgers that were created for a topic of this name."""

@@ -12,6 +12,7 @@ LedgerMetadataUtils.java.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal, NamedTuple
@@ -23,7 +24,7 @@ from pulsar_meta.codecs.metadata.envelope import (
     decode_managed_ledger,
     ledgers_by_id,
 )
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces, managed_place
 from pulsar_meta.codecs.names import (
     MANAGED_LEDGERS,
     TopicName,
@@ -47,6 +48,8 @@ BUCKET: Final = "#pulsar.internal.delayed.bucket_"
 # Called with the path of a cursor that may refer to another ledger, and why that is not visible.
 Unseen = Callable[[str, str], None]
 Report = Callable[[DecodeError], None]
+# Returns the topic and the cursor, if any, of a record with this path and value.
+PlaceOf = Callable[[str, bytes], tuple[TopicName, str | None] | None]
 
 
 class Owner(NamedTuple):
@@ -100,11 +103,27 @@ def owners(
     to `report`. The pointer to compacted data is in the state of the cursor `__compaction`. If that state is
     in a ledger of which `source` has no entry, the cursor's path goes to `unseen`. Raises UnreachableError.
     """
+    places = ManagedPlaces()
     for record in chain(store.scan(MANAGED_LEDGERS), store.scan(SCHEMAS)):
         try:
-            yield from named_by(record, source, unseen)
+            yield from named_by(record, source, unseen, places.of)
         except DecodeError as error:
             report(error)
+
+
+def topics_listing(wanted: Iterable[int], store: Store) -> dict[int, list[str]]:
+    """Find the topics whose lists have each wanted ledger, in one pass. Ignores corrupt records."""
+    by_ledger: dict[int, list[str]] = {ledger_id: [] for ledger_id in wanted}
+    places = ManagedPlaces()
+    for record in store.scan(MANAGED_LEDGERS):
+        place = places.of(record.path, record.value)
+        if place is None or place[1] is not None:
+            continue
+        with suppress(DecodeError):
+            for ledger in ledgers_by_id(decode_managed_ledger(record.value)):
+                if ledger.ledgerId in by_ledger:
+                    by_ledger[ledger.ledgerId].append(str(place[0]))
+    return by_ledger
 
 
 def owners_of(
@@ -134,7 +153,9 @@ def first_owner(named: Sequence[Owner], created_for: Owner | None) -> Owner | No
     return named[0] if named else None
 
 
-def named_by(record: Versioned, source: EntrySource | None, unseen: Unseen) -> Iterator[Owner]:
+def named_by(
+    record: Versioned, source: EntrySource | None, unseen: Unseen, place_of: PlaceOf = managed_place
+) -> Iterator[Owner]:
     """Yield the references to ledgers in one record; none if it is no record of a topic, cursor or schema.
 
     Raises DecodeError with the record's path.
@@ -144,7 +165,7 @@ def named_by(record: Versioned, source: EntrySource | None, unseen: Unseen) -> I
         if path.startswith(f"{SCHEMAS}/"):
             yield from _of_schema(record)
             return
-        place = managed_place(path, record.value)
+        place = place_of(path, record.value)
         if place is None:
             return
         topic, cursor = str(place[0]), place[1]
