@@ -16,6 +16,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, 
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.disk.usage import usage_of
 from pulsar_meta.jobs.entries.check_plan import first_checks
+from pulsar_meta.jobs.export.run import run_export
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore
@@ -135,6 +136,7 @@ def trim(url: str, name: TopicName) -> None:
     ("words", "missing", "during"),
     [
         (("verify-entries",), 1, "cli.commands.verify_entries.run_checks"),
+        (("check-index",), 1, "cli.commands.properties.check_indexes"),
         (("dump-entries",), 3, "jobs.entries.entry_reading.Presence.end"),
         (("dump-entries", "--deep"), 3, "jobs.entries.entry_reading.Presence.end"),
         (("export", "--to", "out"), 3, "cli.commands.export.run_export"),
@@ -182,6 +184,38 @@ def test_entries_that_an_earlier_export_missed_are_not_missing_after_trimming(
     trim(url, name)
     done = pulsar_meta_here(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+class LiveStore(MemoryStore):
+    networked = True
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_the_schema_of_a_topic_that_is_being_deleted_is_not_missing(
+    capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    folder, name, store, pauses = capture("pulsar-4.2.4"), TopicName.parse("strings"), LiveStore(), 0
+    store.values = dict(healthy_store(folder).values)
+
+    def delete_schema(*arguments: Any) -> Any:
+        del store.values[name.schema_path]
+        return run_export(*arguments)
+
+    def delete_topic(seconds: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if deleted:
+            del store.values[name.path]
+
+    monkeypatch.setattr("pulsar_meta.cli.shell.open_store", lambda url, **_: store)
+    monkeypatch.setattr("pulsar_meta.cli.commands.export.run_export", delete_schema)
+    monkeypatch.setattr("pulsar_meta.jobs.entries.live_changes.sleep", delete_topic)
+    sources = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}", "-o", "ndjson")
+    done = pulsar_meta_here("export", str(name), "--to", "out", *sources, folder=tmp_path)
+    assert (done.returncode, pauses) == ((0, 1) if deleted else (4, 2)), done.stderr
+    not_checked = json.loads(done.stderr.splitlines()[-1]).get("not_checked")
+    expected = {f"the schema of {name}": "deleted while it was read"}
+    assert not_checked == expected if deleted else not_checked != expected
 
 
 @pytest.mark.parametrize("words", [("dump-entries",), ("export", "--to", "out")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -38,6 +39,7 @@ from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.seek.questions import parse_index
 from pulsar_meta.jobs.topics.scope import WHICH_TOPICS
+from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -222,20 +224,18 @@ class _Run:
         self._print_summary(exported)
 
     def _explained(self, piece: Done, choice: Choice, changes: LiveChanges, source: EntrySource) -> Done:
-        """Return a piece without missing entries that were deleted or written while they were read."""
-        missing = piece.counts.get("missing", 0)
+        """Return a piece without entries and schemas that a running cluster deleted or wrote meanwhile."""
         ledgers = {ledger.ledger_id: ledger for ledger in choice.ledgers}
-        reasons = [
-            # An earlier run may have missed entries of ledgers that the topic does not have any more.
-            changes.why_missing(ledgers[ledger_id], first, last, source) if ledger_id in ledgers else DELETED
-            for ledger_id, first, last in (piece.ranges if missing else ())
-            if ledger_id not in ledgers or not has_all(source, ledgers[ledger_id], first, last)
-        ]
-        why = reasons[0] if reasons and all(reasons) else None
-        if why is None:
-            return piece
-        self.coverage.not_checked[f"{counted(missing, 'entries')} of {piece.topic}"] = why
-        return replace(piece, counts={**piece.counts, "missing": 0})
+        counts, errors = dict(piece.counts), piece.errors
+        missing, failed = counts.get("missing", 0), counts.get("without_schema", 0)
+        why = _why_missing(piece, ledgers, changes, source) if missing else None
+        if why is not None:
+            self.coverage.not_checked[f"{counted(missing, 'entries')} of {piece.topic}"] = why
+            counts["missing"] = 0
+        if failed and failed == counts["errors"] and changes.is_topic_deleted(piece.topic, ledgers):
+            self.coverage.not_checked[f"the schema of {piece.topic}"] = DELETED
+            counts["errors"], errors = 0, ()
+        return replace(piece, counts=counts, errors=errors)
 
     def _exporter(self, pieces: list[Piece], store: Store, source: EntrySource, urls: list[str]) -> Exporter:
         ledgers = (part.ledger for piece in pieces for part in piece.parts)
@@ -270,6 +270,19 @@ class _Run:
                     f"{counted(counts.missing, 'entries')} are missing in all sources", source=topic
                 )
             )
+
+
+def _why_missing(
+    piece: Done, ledgers: Mapping[int, Ledger], changes: LiveChanges, source: EntrySource
+) -> str | None:
+    """Return why a piece misses entries although none is lost, None if some are."""
+    reasons = [
+        # An earlier run may have missed entries of ledgers that the topic does not have any more.
+        changes.why_missing(ledgers[ledger_id], first, last, source) if ledger_id in ledgers else DELETED
+        for ledger_id, first, last in piece.ranges
+        if ledger_id not in ledgers or not has_all(source, ledgers[ledger_id], first, last)
+    ]
+    return reasons[0] if reasons and all(reasons) else None
 
 
 def _form(shell: Shell) -> Form:

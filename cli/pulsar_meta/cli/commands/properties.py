@@ -31,7 +31,7 @@ from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
-from pulsar_meta.jobs.entries.live_changes import LiveChanges
+from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges
 from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, FirstIndexes, IndexBuild, first_index
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.index.properties import (
@@ -358,10 +358,12 @@ def check_index(
     urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, names or [])
-        selected = _topics(opened, names or [], everything, faults, coverage)
+        changes = LiveChanges(opened, urls)
+        selected = _topics(opened, names or [], everything, faults, coverage, changes)
         with Spool(selected, lambda topic: 1 + len(topic.ledgers)) as topics:
             checked = _checked(faults, opened, urls, topics, index_property, engine)
-            documents = _counted(shell, checked, coverage, faults)
+            there = _without_deleted(checked, topics, coverage, changes)
+            documents = _counted(shell, there, coverage, faults)
             shell.emit((each for each in documents if not (faulty and each["ok"])), VIEW)
     if not faults.worst or coverage.ledgers:
         shell.summary(coverage.checked, coverage.left_out)
@@ -371,11 +373,15 @@ def check_index(
 
 
 def _topics(
-    store: Store, names: Sequence[str], everything: bool, faults: Faults, coverage: Coverage
+    store: Store,
+    names: Sequence[str],
+    everything: bool,
+    faults: Faults,
+    coverage: Coverage,
+    changes: LiveChanges,
 ) -> Iterator[Topic]:
     """Yield the selected topics. Their ledgers have BookKeeper's metadata if the store has it."""
     selected = chosen_by_name(store, names, faults.report, everything=everything)
-    changes = LiveChanges(store)
     bookkeeper = store if has_metadata(store) else None
     if bookkeeper is None:
         coverage.not_checked[METADATA] = NO_METADATA
@@ -403,6 +409,21 @@ def _checked(
     yield from check_indexes_with_spark(
         Sources(store.url, tuple(urls)), list(topics), key, engine.spark_settings(faults)
     )
+
+
+def _without_deleted(
+    documents: Iterable[Document], topics: Spool[Topic], coverage: Coverage, changes: LiveChanges
+) -> Iterator[Document]:
+    """Yield the reports without faulty ledgers that were deleted while they were read.
+
+    The reports are in the order of the topics' ledgers.
+    """
+    ledgers = (ledger for topic in topics for ledger in topic.ledgers)
+    for document, ledger in zip(documents, ledgers, strict=True):
+        if not document["ok"] and changes.is_deleted(ledger):
+            coverage.not_checked[f"ledger {ledger.ledger_id}"] = DELETED
+        else:
+            yield document
 
 
 def _counted(

@@ -1,15 +1,15 @@
 """Tell missing entries from those that a running cluster deleted or wrote while a command read them.
 
 A broker updates a topic's record before it deletes trimmed ledgers. If it deletes the topic, it deletes the
-ledgers first and the record last. Disks of running bookies are read as they were when they were opened, so
-the metadata, which is read later, may count entries that these disks don't have yet.
+schema first, then the ledgers, and the record last. Disks of running bookies are read as they were when they
+were opened, so the metadata, which is read later, may count entries that these disks don't have yet.
 
-Source: apache/pulsar ManagedLedgerImpl (internalTrimLedgers, asyncDelete).
+Sources: apache/pulsar ManagedLedgerImpl (internalTrimLedgers, asyncDelete), PersistentTopic (delete).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import sleep
@@ -67,17 +67,40 @@ class LiveChanges:
             self._deleted[ledger.ledger_id] = any(self._looks(self.store, ledger))
         return self._deleted[ledger.ledger_id]
 
+    def is_topic_deleted(self, topic: str, ledger_ids: Collection[int]) -> bool:
+        """Return True if a topic without its schema has no record now, or none of the ledgers that it had.
+
+        A broker deletes the record some time after the schema, so this looks several times.
+        """
+        if self.store is None:
+            return False
+        for look in range(LOOKS):
+            self._pause(look)
+            with current_store(self.store) as now:
+                if not any(_lists(now, topic, ledger_id) for ledger_id in ledger_ids):
+                    return True
+            if not self._can_change(self.store):
+                break
+        return False
+
+    def _pause(self, look: int) -> None:
+        """Wait before every look but the first."""
+        if look:
+            self._pauses += 1
+            sleep(PAUSE)
+
+    def _can_change(self, store: Store) -> bool:
+        return store.may_be_live and self._pauses < MOST_LOOKS
+
     def _looks(self, store: Store, ledger: Ledger) -> Iterator[bool]:
         """Yield at each look if the ledger is gone. Ends if it is there, or if nothing can change."""
         for look in range(LOOKS):
-            if look:
-                self._pauses += 1
-                sleep(PAUSE)
+            self._pause(look)
             with current_store(store) as now:
                 listed = ledger.topic is not None and _lists(now, ledger.topic, ledger.ledger_id)
                 known = now.read_many([ledger_path(ledger.ledger_id)])[0] is not None
             yield not listed and (ledger.topic is not None or not known)
-            if known or not store.may_be_live or self._pauses >= MOST_LOOKS:
+            if known or not self._can_change(store):
                 return
 
     def _are_there_now(self, ledger: Ledger, first: int, last: int) -> bool:

@@ -17,7 +17,8 @@ class MessageCounts:
     """Counts of one run. `first_errors` has the first errors of rows, each with its position.
 
     `entries` were read, `missing` entries are on no disk, and `elsewhere` are on disks that were not given.
-    `rows` were produced, `errors` of them with an error, and `encrypted` ones without a key. `markers`,
+    `rows` were produced, `errors` of them with an error (`without_schema`: their schema was not found), and
+    `encrypted` ones without a key. `markers`,
     `hidden` entries (aborted, or after the start of an open transaction) and `filtered` messages were left
     out, and also `undecided` entries (the outcome of their transaction is unknown) and `unfiltered` ones
     (encrypted, so the filter can't be applied).
@@ -26,6 +27,7 @@ class MessageCounts:
     entries: int = 0
     rows: int = 0
     errors: int = 0
+    without_schema: int = 0
     encrypted: int = 0
     missing: int = 0
     elsewhere: int = 0

@@ -227,7 +227,9 @@ class _RangeReader:
         value = None
         if VALUE in self._options.columns and payload is not None:
             value, why = self._value(frame, message)
-            fault = fault or why
+            if fault is None and why is not None:
+                fault = why
+                self._counts.without_schema += self._lacks_schema(frame)
         self._add(
             message.metadata,
             payload,
@@ -246,6 +248,10 @@ class _RangeReader:
             return None, None
         payload = None if message.metadata.null_value else bytes(message.payload)
         return schemas.value(version, payload, key_bytes(message.metadata))
+
+    def _lacks_schema(self, frame: Frame) -> bool:
+        schemas = self._reader.schemas
+        return schemas is not None and schema_version(frame.metadata.schema_version) in schemas.missing
 
     def _add(
         self,

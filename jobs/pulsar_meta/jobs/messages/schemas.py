@@ -33,6 +33,8 @@ class TopicSchemas:
         self._store, self._source, self._topic = store, source, TopicName.parse(topic)
         self._places: dict[int, IndexEntry] | None = None
         self._decoders: dict[int, ValueDecoder | str] = {}
+        # The versions that the store or the bookies don't have.
+        self.missing: set[int] = set()
 
     def value(self, version: int, payload: bytes | None, key: bytes | None) -> tuple[str | None, str | None]:
         """Decode the value of a message with a schema version: (JSON text, error). Null gives two Nones.
@@ -65,6 +67,8 @@ class TopicSchemas:
         try:
             return value_decoder(self.read(version))
         except (NotFoundError, DecodeError) as error:
+            if isinstance(error, NotFoundError):
+                self.missing.add(version)
             return f"value: schema version {version}: {error}"
 
     def _located(self) -> dict[int, IndexEntry]:
