@@ -7,8 +7,12 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.program import as_text, pulsar_meta, pulsar_meta_here
@@ -81,6 +85,47 @@ def test_questions_can_come_from_a_file_or_stdin(run: Run, tmp_path: Path) -> No
     ]
     assert done.returncode == 3
     assert run("--index-file", "-").stdout == "18:0:-1\n"
+
+
+def test_questions_can_come_from_a_parquet_file(run: Run, tmp_path: Path) -> None:
+    second = datetime.fromtimestamp(1795240940.195, UTC)
+    table = pa.table(
+        {
+            "comment": ["", "", ""],
+            "topic": ["orders", "orders", "we ird:näme"],
+            # As pandas writes integers beside a gap.
+            "index": pa.array([1234, None, 0], pa.float64()),
+            "time": pa.array([None, second, None], pa.timestamp("us", "UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "asked.parquet")
+    done = run("--index-file", "asked.parquet")
+    assert (done.returncode, done.stdout) == (0, "21:25:2\n18:2:0\n37:0:0\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"topic": ["orders"]}, "asked: expected the columns topic and index or time"),
+        ({"topic": ["orders", "orders"], "index": [1, None]}, 'asked, row 2: expected "index" or "time"'),
+        ({"index": [1]}, 'asked, row 1: expected a "topic"'),
+        ({"topic": ["orders"], "index": [1.5]}, "asked: not a Parquet file of questions: Float value 1.5"),
+    ],
+)
+def test_a_parquet_file_without_questions_is_an_error(
+    run: Run, tmp_path: Path, columns: dict[str, list[Any]], message: str
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "asked")
+    done = run("--index-file", "asked")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_cut_parquet_file_is_an_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "asked").write_bytes(b"PAR1 cut")
+    done = run("--index-file", "asked")
+    assert done.returncode == 2
+    assert done.stderr.startswith("pulsar-meta: asked: not a Parquet file of questions: ")
 
 
 def test_a_time_and_an_expiry_are_sought(run: Run) -> None:

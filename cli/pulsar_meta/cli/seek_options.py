@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from time import time_ns
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from pulsar_meta.cli.inputs import input_name, read_lines
+from pulsar_meta.cli.inputs import STDIN, input_name, open_input, read_lines
 from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
@@ -27,6 +27,7 @@ from pulsar_meta.jobs.seek.questions import (
     Question,
     SeekOptions,
     parse_index,
+    read_question_table,
     read_questions,
     topics_of_namespace,
 )
@@ -36,6 +37,8 @@ from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.routed import with_ledgers
 
 SEARCH = "Search"
+# The first bytes of a Parquet file.
+_PARQUET: Final = b"PAR1"
 
 
 class Clock(StrEnum):
@@ -63,7 +66,7 @@ class Wanted:
         typer.Option(
             "--index-file",
             metavar="FILE",
-            help="Lines of topic<TAB>index, or NDJSON with topic and index or time; - for stdin.",
+            help="Lines of topic<TAB>index, or NDJSON or Parquet with topic and index or time; - for stdin.",
         ),
     ] = None
     expired: Annotated[
@@ -255,7 +258,16 @@ def _targets(wanted: Wanted) -> list[Target]:
 
 
 def _listed(file: str, topic: str | None) -> tuple[Question, ...]:
+    if _is_parquet(file):
+        return tuple(read_question_table(Path(file), topic))
     return tuple(read_questions(read_lines(file), input_name(file), topic))
+
+
+def _is_parquet(file: str) -> bool:
+    if file == STDIN:
+        return False
+    with open_input(file) as stream:
+        return stream.read(len(_PARQUET)) == _PARQUET
 
 
 Clusters = Annotated[

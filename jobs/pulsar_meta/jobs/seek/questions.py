@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object, shown
@@ -16,6 +17,9 @@ from pulsar_meta.jobs.topics.scope import chosen_topics, named_topics, with_curs
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.stores.base import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The ledger property with the first index of the ledger. Pulsar reserves no name for it (PIP-404).
 FIRST_INDEX: Final = "first-index"
@@ -82,6 +86,49 @@ def read_questions(lines: Iterable[str], source: str, topic: str | None = None) 
             raise error.within(f"{source}, line {number}") from error
 
 
+def read_question_table(file: Path, topic: str | None = None) -> Iterator[Question]:
+    """Yield the questions of a Parquet file with the columns `topic` and `index` or `time`.
+
+    Times are milliseconds or timestamps. With `topic`, the file may leave the column `topic` out. Raises
+    UsageError for other columns or an invalid row, and OSError from the file.
+    """
+    import pyarrow as pa
+
+    try:
+        for number, row in enumerate(_rows(file), start=1):
+            try:
+                yield _from_mapping({name: value for name, value in row.items() if value is not None}, topic)
+            except UsageError as error:
+                raise error.within(f"{file}, row {number}") from error
+    except pa.ArrowException as error:
+        raise UsageError(f"not a Parquet file of questions: {error}", source=str(file)) from error
+
+
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as table:
+        columns = [name for name in ("topic", INDEX, TIME) if name in table.schema_arrow.names]
+        if INDEX not in columns and TIME not in columns:
+            raise UsageError("expected the columns topic and index or time", source=str(file))
+        for batch in table.iter_batches(columns=columns):
+            for at, field in enumerate(batch.schema):
+                batch = batch.set_column(at, field.name, _as_integers(batch.column(at)))
+            yield from batch.to_pylist()
+
+
+def _as_integers(column: pa.Array) -> pa.Array:
+    """Return timestamps as milliseconds, and floats, which pandas writes beside gaps, as integers.
+
+    Raises ArrowInvalid for a fraction.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    return column.cast(pa.int64()) if pa.types.is_floating(column.type) else column
+
+
 def _from_fields(line: str, topic: str | None) -> Question:
     fields = line.rstrip("\r\n").split("\t")
     if len(fields) == 1 and topic is not None:
@@ -96,6 +143,10 @@ def _from_json(line: str, topic: str | None) -> Question:
         fields = read_json_object(line)
     except DecodeError as error:
         raise UsageError(str(error)) from error
+    return _from_mapping(fields, topic)
+
+
+def _from_mapping(fields: Mapping[str, Any], topic: str | None) -> Question:
     name = fields.get("topic", topic)
     if not isinstance(name, str):
         raise UsageError('expected a "topic"')
@@ -104,7 +155,7 @@ def _from_json(line: str, topic: str | None) -> Question:
         raise UsageError('expected "index" or "time"')
     target = fields[kinds[0]]
     if kinds[0] == TIME and type(target) is int and abs(target) < 2**63:
-        # A number in JSON is always milliseconds. On a command line, a small one may be seconds or a year.
+        # A number in a file is always milliseconds. On a command line, a small one may be seconds or a year.
         return Question(name, TIME, target)
     parse = parse_index if kinds[0] == INDEX else parse_time
     return Question(name, kinds[0], parse(str(target)))
