@@ -110,7 +110,7 @@ executable: dist ## Build dist/pulsar-meta, one executable file for Linux that n
 	@BIN=$(BIN) sh scripts/executable.sh
 	cd dist && sha256sum pulsar-meta >> SHA256SUMS
 
-docs: setup ## Generate docs/commands.md from --help
+docs: setup ## Generate the reference pages and schemas
 	$(BIN)/python scripts/generate.py --docs
 
 site: setup ## Build the documentation into build/site, strictly, with its pictures of a terminal

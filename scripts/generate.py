@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import argparse
 import filecmp
-import io
 import json
 import subprocess
 import sys
 import tempfile
-from contextlib import redirect_stdout, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from api_page import api_page
+from command_pages import command_pages
 from findings_page import findings_page
 
 ROOT = Path(__file__).parent.parent
 # Generates from this checkout, even if another one is installed.
 sys.path[:0] = sorted(str(package.parent) for package in ROOT.glob("*/pulsar_meta"))
 PROTO = ROOT / "proto"
-REFERENCE = Path("docs") / "commands.md"
+COMMANDS = Path("docs") / "commands"
 FINDINGS = Path("docs") / "findings.md"
 SCHEMAS = Path("docs") / "schemas"
 API = Path("docs") / "api.md"
@@ -56,29 +54,6 @@ def program() -> Any:
     return get_command(build_app())
 
 
-def help_of(command: list[str]) -> str:
-    """Return the output of `pulsar-meta COMMAND --help` in the width of a page."""
-    settings = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    with patch.dict("os.environ", settings), redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
-        program().main([*command, "--help"], prog_name="pulsar-meta")
-    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
-
-
-def generate_docs() -> str:
-    """Return the command reference."""
-    table = import_module("pulsar_meta.cli.commands")
-    nouns = {name: [name] for name in table.COMMAND_GROUPS}
-    commands = {name: name.split() for name in table.COMMANDS}
-    parts = [
-        "# Commands\n\nEvery command with its options, as `pulsar-meta COMMAND --help` prints them."
-        " [Output and exit codes](contract.md)\ndescribes what commands print.\n"
-    ]
-    for name in ([], *nouns.values(), *commands.values()):
-        title = " ".join(["pulsar-meta", *name])
-        parts.append(f"## {title}\n\n```text\n{help_of(list(name))}\n```\n")
-    return "\n".join(parts)
-
-
 def generate_schemas() -> dict[Path, str]:
     """Return the JSON Schemas and the page that lists them, by path."""
     schemas = import_module("pulsar_meta.cli.schemas")
@@ -99,7 +74,7 @@ def generate_schemas() -> dict[Path, str]:
 
 def pages() -> dict[Path, str]:
     """Return the generated pages by path."""
-    written = {REFERENCE: generate_docs(), FINDINGS: findings_page(), API: api_page()}
+    written = {**command_pages(program()), FINDINGS: findings_page(), API: api_page()}
     return {**written, **generate_schemas()}
 
 
@@ -115,7 +90,8 @@ def check() -> list[Path]:
     wanted = pages()
     stale += [
         Path(path).relative_to(ROOT)
-        for path in (ROOT / SCHEMAS).iterdir()
+        for folder in (SCHEMAS, COMMANDS)
+        for path in (ROOT / folder).iterdir()
         if Path(path).relative_to(ROOT) not in wanted
     ]
     for path, text in wanted.items():

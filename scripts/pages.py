@@ -29,12 +29,15 @@ LINK: Final = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
 def on_config(config: Any) -> Any:
-    """Append the pages that the navigation does not name to its Reference section."""
+    """Add the pages that the navigation does not name to its Reference section."""
     named = {*re.findall(r"[\w./-]+\.md", str(config.nav))}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     pages |= {place for place in OUTSIDE.values() if place.endswith(".md")}
     reference = next(part["Reference"] for part in config.nav if "Reference" in part)
-    reference += sorted(pages - named)
+    commands = {page for page in pages if page.startswith("commands/")}
+    at = reference.index({"Commands": "commands.md"})
+    reference[at] = {"Commands": [{"All commands": "commands.md"}, *sorted(commands)]}
+    reference += sorted(pages - named - commands)
     return config
 
 

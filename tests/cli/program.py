@@ -47,8 +47,8 @@ def pulsar_meta(
     )
 
 
-class Keyboard(io.TextIOWrapper):
-    """A standard input that passes for a terminal."""
+class Terminal(io.TextIOWrapper):
+    """A standard input or output that passes for a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -60,16 +60,18 @@ def pulsar_meta_here(
     stdin: bytes = b"",
     folder: Path | None = None,
     answers: bytes | None = None,
+    screen: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the program in this process, which saves its start-up time.
 
     `env` is the complete environment (None: that of the tests), `folder` the working directory, and `answers`
-    the user's input, as stdin that passes for a terminal. Tests of the process itself (signals, closed pipes,
-    terminals, limits, imports) need `pulsar_meta`.
+    the user's input, as stdin that passes for a terminal. With `screen`, stdout passes for a terminal. Tests
+    of the process itself (signals, closed pipes, terminals, limits, imports) need `pulsar_meta`.
     """
     words, code = list(map(str, arguments)), 0
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    kind = io.TextIOWrapper if answers is None else Keyboard
+    out = (Terminal if screen else io.TextIOWrapper)(io.BytesIO(), "utf-8")
+    err = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    kind = io.TextIOWrapper if answers is None else Terminal
     keyboard = kind(io.BytesIO(stdin if answers is None else answers), "utf-8")
     streams = (patch("sys.stdin", keyboard), patch("sys.stdout", out), patch("sys.stderr", err))
     with ExitStack() as stack:

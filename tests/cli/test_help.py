@@ -106,6 +106,13 @@ def test_an_unavailable_format_is_refused(tmp_path: Path) -> None:
     assert b"invalid -o parquet: choose table, plain" in done.stderr
 
 
+def test_an_unknown_format_is_answered_with_the_formats_of_the_command(tmp_path: Path) -> None:
+    done = pulsar_meta_here("get", "topic", "orders", "-o", "xml", env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"invalid -o xml: choose table, plain, json, ndjson, csv or raw (see " in done.stderr
+    assert b"parquet" not in done.stderr
+
+
 def test_every_environment_variable_is_in_the_help() -> None:
     sources = [path.read_text("utf-8") for path in ROOT.glob("*/pulsar_meta/**/*.py")]
     used = {name for text in sources for name in re.findall(r"\"(PULSAR_META_[A-Z_]+)\"", text)}

@@ -16,7 +16,7 @@ import typer
 
 from pulsar_meta.cli.commands import COMMAND_GROUPS, COMMANDS
 from pulsar_meta.cli.errors import from_os_error, is_json_requested, report
-from pulsar_meta.cli.options import expand_option_groups
+from pulsar_meta.cli.options import expand_option_groups, join_with_or
 from pulsar_meta.cli.outputs import replace_closed_streams
 from pulsar_meta.cli.render.help import HelpfulCommand, HelpfulGroup
 from pulsar_meta.cli.settings import distribution, set_limits
@@ -118,7 +118,11 @@ def from_typer_error(error: Any) -> UsageError:
     # Typer lists all similar options alphabetically; only the closest one is shown.
     possible, listed, _ = text.partition(" (Possible options: ")
     argument = _argument_instead(error)
-    if argument is not None:
+    wrong_form = re.search(r"'--output-format': '(.*?)' is not one of", text)
+    forms = COMMANDS[name].forms if (name := command.partition(" ")[2]) in COMMANDS else ()
+    if wrong_form and forms:
+        text = f"invalid -o {wrong_form[1]}: choose {join_with_or(forms)}"
+    elif argument is not None:
         text = f"no option {error.option_name}: {argument} is an argument, so leave the option's name out"
     elif listed:
         wrong = possible.rpartition(" ")[2]

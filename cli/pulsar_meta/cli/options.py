@@ -42,7 +42,7 @@ StoreUrl = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="Metadata store: zk://, etcd://, oxia://, rocksdb:, zk-files:, snapshot:, dir:, an address from"
+        help="Metadata store (zk://, etcd://, oxia://, rocksdb:, zk-files:, snapshot:, dir:), an address from"
         " broker.conf, or a path. Environment: PULSAR_META_STORE.",
     ),
 ]
@@ -51,7 +51,7 @@ EntriesUrls = Annotated[
     typer.Option(
         "--entries",
         metavar="URL",
-        help="Entry source URL: bookie-disk:, bookie:, offload:, frames: (repeatable). Environment:"
+        help="Source of entries (bookie-disk:, bookie:, offload:, frames:), repeatable. Environment:"
         " PULSAR_META_ENTRIES.",
     ),
 ]
@@ -163,7 +163,7 @@ def expand_option_groups(command: Callable[..., None], forms: Sequence[Format]) 
 def check_form(shell: Shell, forms: Sequence[Format]) -> None:
     """Raise UsageError if the command doesn't support the format of -o."""
     if shell.output_format is not None and shell.output_format not in forms:
-        raise UsageError(f"invalid -o {shell.output_format}: choose {_join_with_or(forms)}")
+        raise UsageError(f"invalid -o {shell.output_format}: choose {join_with_or(forms)}")
 
 
 def check_ledger_store(shell: Shell, store: str | None) -> None:
@@ -177,11 +177,12 @@ def _with_forms(parameter: inspect.Parameter, forms: Sequence[Format]) -> inspec
         return parameter
     text = f"One of {', '.join(forms)}." if len(forms) > 1 else f"Always {forms[0]}."
     if Format.TABLE in forms:
-        text += " Default: table on a terminal, else plain."
+        text += " The default is table on a terminal, else plain."
     return _changed(parameter, help=text, metavar="FORM")
 
 
-def _join_with_or(forms: Sequence[Format]) -> str:
+def join_with_or(forms: Sequence[Format]) -> str:
+    """Join formats as in "table, plain or json"."""
     return " or ".join(part for part in (", ".join(forms[:-1]), forms[-1]) if part)
 
 

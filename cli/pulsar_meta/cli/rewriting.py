@@ -65,7 +65,7 @@ class WriteOptions:
     yes: Annotated[bool, _safety("--yes", "-y", text="Write without asking for confirmation.")] = False
     undo_file: Annotated[
         Path | None,
-        _safety("--undo-file", text="Undo file to write. Default: a new file in the state directory."),
+        _safety("--undo-file", text="Undo file to write. The default is a new file in the state directory."),
     ] = None
     for_version: Annotated[
         list[str] | None,
@@ -73,7 +73,8 @@ class WriteOptions:
             "--for-version",
             metavar="V",
             rich_help_panel=SAFETY,
-            help="Pulsar release that must load the result (repeatable). Default: the registered brokers.",
+            help="Pulsar release that must load the result (repeatable). The default is the registered"
+            " brokers.",
         ),
     ] = None
     value_limit: Annotated[

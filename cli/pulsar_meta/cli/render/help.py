@@ -74,13 +74,13 @@ def command_page(command: Any, path: str, params: Sequence[Any], width: int) -> 
     """Yield the blocks of a command's page: usage, text, examples, arguments, and options by heading."""
     arguments = [param for param in params if param.param_type_name == "argument"]
     options = [param for param in params if param.param_type_name == "option"]
-    usage = " ".join([path, "[OPTIONS]", *map(_argument_name, arguments)])
+    usage = " ".join([path, "[OPTIONS]", *map(argument_name, arguments)])
     yield _wrapped(f"Usage: {usage}", width, indent=7)
     yield from _text(command.help, width)
-    described = {_argument_name(param): param.help for param in arguments if param.help}
+    described = {argument_name(param): param.help for param in arguments if param.help}
     yield _definitions("Arguments", described, width)
-    for heading, members in _by_heading(options).items():
-        yield _definitions(heading, {_option_name(param): _option_text(param) for param in members}, width)
+    for heading, members in by_heading(options).items():
+        yield _definitions(heading, {option_name(param): option_text(param) for param in members}, width)
 
 
 def program_page(group: Any, path: str, params: Sequence[Any], width: int) -> Iterator[Sequence[str]]:
@@ -97,7 +97,7 @@ def noun_page(group: Any, path: str, params: Sequence[Any], width: int) -> Itera
     for heading, members in groupby((item[1] for item in ordered), key=lambda item: item.rich_help_panel):
         texts = {member.name: _first_paragraph(member.help) for member in members}
         yield _definitions(str(heading), texts, width, names=max(map(len, group.commands)))
-    yield _definitions("Options", {_option_name(param): _option_text(param) for param in params}, width)
+    yield _definitions("Options", {option_name(param): option_text(param) for param in params}, width)
     yield [f"{path} COMMAND --help describes a command in detail."]
 
 
@@ -144,7 +144,7 @@ def _wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     )
 
 
-def _by_heading(options: Sequence[Any]) -> dict[str, list[Any]]:
+def by_heading(options: Sequence[Any]) -> dict[str, list[Any]]:
     """Group options by heading: the command's options first, the common ones last."""
     groups: dict[str, list[Any]] = {"Options": []}
     for param in options:
@@ -155,12 +155,13 @@ def _by_heading(options: Sequence[Any]) -> dict[str, list[Any]]:
     return groups
 
 
-def _argument_name(param: Any) -> str:
+def argument_name(param: Any) -> str:
+    """Return the name of an argument, in brackets if it can be left out."""
     name = param.metavar or param.name.upper()
     return f"{name if param.required else f'[{name}]'}{'...' if param.nargs != 1 else ''}"
 
 
-def _option_name(param: Any) -> str:
+def option_name(param: Any) -> str:
     """Return the spellings of an option, the short one first, and the name of its value."""
     spellings = sorted(param.opts, key=len)
     if param.secondary_opts:
@@ -171,7 +172,8 @@ def _option_name(param: Any) -> str:
     return ("" if spellings[0][1] != "-" else "    ") + ", ".join(spellings) + value
 
 
-def _option_text(param: Any) -> str:
+def option_text(param: Any) -> str:
+    """Return the help of an option with its environment variable and its default."""
     text = param.help or ""
     if param.multiple and "repeatable" not in text.lower():
         text += " Repeatable."

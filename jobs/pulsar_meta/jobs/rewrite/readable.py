@@ -119,7 +119,7 @@ TABLE: Final = (
         _START,
         _V("2.7.3"),
         Verdict.CANNOT_LOAD,
-        "apache/pulsar#11490 came with 2.7.4, 2.8.1 and 2.9.0",
+        "releases before 2.7.4, 2.8.1 and 2.9.0 read no compressed ledger list (apache/pulsar#11490)",
     ),
     Row(Form.LEDGER, _V("2.7.4"), _V("2.7.99"), Verdict.LOADS, "apache/pulsar#11490, 2.7.4"),
     Row(Form.LEDGER, _V("2.8.0"), _V("2.8.0"), Verdict.CANNOT_LOAD, "apache/pulsar#11490 came with 2.8.1"),
@@ -172,14 +172,14 @@ TABLE: Final = (
         _V("4.2.4"),
         _V("4.2.4"),
         Verdict.CANNOT_LOAD,
-        "4.2.4 failed to load the topic: IllegalReferenceCountException: refCnt: 0",
+        "a 4.2.4 broker failed with IllegalReferenceCountException: refCnt: 0",
     ),
     Row(
         Form.CURSOR_WITH_PROPERTIES,
         _V("5.0.0-M1"),
         _V("5.0.0-M1"),
         Verdict.CANNOT_LOAD,
-        "5.0.0-M1 failed to load the topic: IllegalReferenceCountException: refCnt: 0",
+        "a 5.0.0-M1 broker failed with IllegalReferenceCountException: refCnt: 0",
     ),
     *(
         Row(Form.BIT_SETS, first, last, Verdict.CANNOT_LOAD, _WITHOUT_BITS)
