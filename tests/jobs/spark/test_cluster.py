@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import textwrap
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from tests.seek_truth import read_truth
@@ -15,7 +24,10 @@ from tests.servers.standalone_spark import both_worked, settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 PROGRAM = str(Path(sys.executable).parent / "pulsar-meta")
+SUBMIT = str(Path(sys.executable).parent / "spark-submit")
 ROOT = Path(__file__).parents[3]
+# The script that docs/spark.md shows for spark-submit.
+SCRIPT = re.compile(r"cat > find\.py <<'END'\n(.+?)\n +END", re.DOTALL)
 PLAIN = [f"persistent://public/default/{name}" for name in ("orders", "plain", "codec-lz4", "chunked")]
 COUNT = """
 import json, sys
@@ -73,15 +85,131 @@ def test_both_workers_take_part_with_a_pex_without_pyspark(
     assert not list(unpacked.glob("installed_wheels/*/*/pyspark-*"))
 
 
-def seek_as_locally(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> None:
-    """Seek an index in a namespace on the cluster and compare the answers with those of one process."""
-    places = [
+def test_spark_submit_runs_the_script_of_the_docs(
+    cluster: str, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    questions, answers = tmp_path / "questions.parquet", tmp_path / "answers.parquet"
+    pq.write_table(pa.table({"topic": ["orders"] * 900, "index": range(900)}), questions)
+    script = SCRIPT.search((ROOT / "docs/spark.md").read_text())[1]  # type: ignore[index]
+    for written, here in {
+        "/data/questions.parquet": questions,
+        "/data/answers.parquet": answers,
+        "zk://zk1:2181": f"snapshot:{folder / 'metadata.ndjson'}",
+        "bookie:": f"bookie-disk:{folder / 'bookie0'}",
+    }.items():
+        assert written in script
+        script = script.replace(written, str(here))
+    (tmp_path / "find.py").write_text(textwrap.dedent(script))
+    options = [text for pair in settings().items() for text in ("--conf", "=".join(pair))]
+    submit = [
+        SUBMIT,
+        "--master",
+        cluster,
+        *options,
+        "--conf",
+        f"spark.pyspark.python={sys.executable}",
+        "find.py",
+    ]
+    done = subprocess.run(
+        submit, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False,
+        env=os.environ | {"PYSPARK_DRIVER_PYTHON": sys.executable},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    both_worked(tmp_path, 1)
+    local = tmp_path / "local.parquet"
+    words = [
+        "seek",
+        "--index-file",
+        str(questions),
+        "--engine",
+        "local",
+        "-o",
+        "parquet",
+        "--output",
+        str(local),
+    ]
+    subprocess.run([PROGRAM, *words, *places_of(folder)], check=True, capture_output=True)
+    assert positions(answers) == positions(local)
+    assert len(positions(local)) == 900
+
+
+def test_an_executor_that_is_killed_does_not_change_the_answers(
+    cluster: str, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    words = [
+        PROGRAM,
+        "seek",
+        "--namespace",
+        "public/default",
+        "--index",
+        "5",
+        "-o",
+        "ndjson",
+        *places_of(folder),
+    ]
+    locally = subprocess.run([*words, "--engine", "local"], capture_output=True, text=True, check=False)
+    options = [text for pair in settings().items() for text in ("--conf", "=".join(pair))]
+    spark = [*words, "--engine", "spark", "--master", cluster, *options]
+    with subprocess.Popen(
+        spark, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as run:
+        killed = kill_at_work(tmp_path / "worker0", run)
+        stdout, stderr = run.communicate(timeout=400)
+    assert not finished_task(killed)
+    assert run.returncode == locally.returncode == 3, stderr
+    assert without_price(stdout) == without_price(locally.stdout)
+
+
+def kill_at_work(worker: Path, run: subprocess.Popen[str]) -> Path:
+    """Kill the executor of a worker while its first task runs. Returns the directory of the executor."""
+    late = time.monotonic() + 200
+    while run.poll() is None and time.monotonic() < late:
+        for log in worker.glob("app-*/*/stderr"):
+            if "Running task" in log.read_text():
+                for process in Path("/proc").glob("[0-9]*/cwd"):
+                    with suppress(OSError):
+                        if process.readlink() == log.parent:
+                            os.kill(int(process.parent.name), signal.SIGKILL)
+                return log.parent
+        time.sleep(0.02)
+    raise AssertionError(f"no task began: {run.communicate()}")
+
+
+def finished_task(executor: Path) -> bool:
+    return "Finished task" in (executor / "stderr").read_text()
+
+
+def positions(answers: Path) -> dict[int, tuple[int, int, int]]:
+    """Return where each index is, from a Parquet file or a directory of such files."""
+    names = ["index", "ledger_id", "entry_id", "batch_index"]
+    rows = ds.dataset(answers, format="parquet").to_table(columns=names).to_pylist()
+    return {row["index"]: (row["ledger_id"], row["entry_id"], row["batch_index"]) for row in rows}
+
+
+def places_of(folder: Path) -> list[str]:
+    return [
         "--store",
         f"snapshot:{folder / 'metadata.ndjson'}",
         "--entries",
         f"bookie-disk:{folder / 'bookie0'}",
     ]
-    words = [PROGRAM, "seek", "--namespace", "public/default", "--index", "5", "-o", "ndjson", *places]
+
+
+def seek_as_locally(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> None:
+    """Seek an index in a namespace on the cluster and compare the answers with those of one process."""
+    words = [
+        PROGRAM,
+        "seek",
+        "--namespace",
+        "public/default",
+        "--index",
+        "5",
+        "-o",
+        "ndjson",
+        *places_of(folder),
+    ]
     options = [text for pair in conf.items() for text in ("--conf", "=".join(pair))]
     by_spark = subprocess.run(
         [*words, "--engine", "spark", "--master", cluster, *options],
