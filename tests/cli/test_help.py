@@ -156,3 +156,26 @@ def test_an_option_with_the_name_of_an_argument_is_explained(tmp_path: Path) -> 
     done = pulsar_meta_here("check", "--topic", "orders", env=environment(tmp_path))
     assert done.returncode == 2
     assert b"no option --topic: TOPIC is an argument" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("undo", "missing FILE (see pulsar-meta undo --help)"),
+        ("convert-cursor marks", "missing option --to: choose ranges or bitset (see"),
+        ("disk --by weight", "invalid --by weight: choose topic, subscription, log or bookie (see"),
+        ("ls --nonsense", "unknown option --nonsense (see"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_what_to_type(
+    command: str, message: str, tmp_path: Path
+) -> None:
+    done = pulsar_meta_here(*command.split(), env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert message in done.stderr.decode()
+
+
+def test_a_file_that_is_no_undo_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"\0\1garbage")
+    done = pulsar_meta_here("undo", tmp_path / "junk", env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (4, b"")

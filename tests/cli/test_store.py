@@ -144,7 +144,7 @@ def test_a_partitioned_topic_means_its_partitions(run: Run, capture_424: Path) -
     assert run("ls", "topic", "parted")[0] == 0
     assert run("get", "topic", "parted", "-o", "raw")[:2] == (2, b"")
     code, out, err = run("get", "cursor", "parted", "nobody")
-    assert (code, out, err.count("no cursor nobody of ")) == (3, b"", 3)
+    assert (code, out, err.count("has no cursor nobody")) == (3, b"", 3)
     code, _, err = run("get", base)
     assert code == 3
     assert "persistent://public/default/parted-partition-0" in err

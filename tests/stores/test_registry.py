@@ -100,7 +100,7 @@ def test_a_path_opens_the_store_at_the_path(tmp_path: Path) -> None:
 
 def test_a_path_that_is_not_a_store_is_explained(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
-    with pytest.raises(UsageError, match="is not a snapshot"):
+    with pytest.raises(UsageError, match="is a file, but not a snapshot"):
         store_url(str(tmp_path / "notes.txt"))
     with pytest.raises(UsageError, match="is not a RocksDB database, ZooKeeper's data or a directory store"):
         store_url(str(tmp_path))

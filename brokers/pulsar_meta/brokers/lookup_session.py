@@ -44,7 +44,7 @@ class BrokerConnection:
         try:
             self._socket = TimedSocket(address.host, address.port, seconds=timeout, context=context)
         except (OSError, UnicodeError) as error:
-            raise self._unreachable(reason(error, timeout)) from error
+            raise self._unreachable(f"cannot connect: {reason(error, timeout)}") from error
 
     def ask(self, command: BaseCommand) -> BaseCommand:
         """Send `command` and return the next command that the broker sends."""

@@ -118,17 +118,31 @@ def from_typer_error(error: Any) -> UsageError:
     # Typer lists all similar options alphabetically; only the closest one is shown.
     possible, listed, _ = text.partition(" (Possible options: ")
     argument = _argument_instead(error)
-    wrong_form = re.search(r"'--output-format': '(.*?)' is not one of", text)
-    forms = COMMANDS[name].forms if (name := command.partition(" ")[2]) in COMMANDS else ()
-    if wrong_form and forms:
-        text = f"invalid -o {wrong_form[1]}: choose {join_with_or(forms)}"
-    elif argument is not None:
+    if argument is not None:
         text = f"no option {error.option_name}: {argument} is an argument, so leave the option's name out"
     elif listed:
         wrong = possible.rpartition(" ")[2]
         likely = get_close_matches(wrong, error.possibilities, n=1) or sorted(error.possibilities)
         text = f"{possible}. Did you mean {' or '.join(likely)}?"
-    return UsageError(f"{text.replace('Value error, ', '').rstrip('.')} (see {command} --help)")
+    text = _in_our_words(text.replace("Value error, ", "").rstrip("."), command.partition(" ")[2])
+    return UsageError(f"{text} (see {command} --help)")
+
+
+def _in_our_words(text: str, command: str) -> str:
+    """Name what is missing as the help does, and list the choices of an option as words."""
+    if wrong := re.match(r"Invalid value for (?:'(-\w)' / )?'(--[\w-]+)': '(.*)' is not one of (.*)", text):
+        short, option, value, listed = wrong.groups()
+        choices = re.findall(r"'([^']*)'", listed)
+        if option == "--output-format" and command in COMMANDS:
+            choices = list(COMMANDS[command].forms)
+        return f"invalid {short or option} {value}: choose {join_with_or(choices)}"
+    if missing := re.match(
+        r"Missing (?:argument '(.*?)'|option '(.*?)')(?:\. Choose from:(.*))?", " ".join(text.split())
+    ):
+        argument, option, listed = missing.groups()
+        choose = f": choose {join_with_or(listed.strip().split(', '))}" if listed else ""
+        return f"missing {argument.upper() if argument else f'option {option}'}{choose}"
+    return re.sub(r"^No such option:? ", "unknown option ", text)
 
 
 def _argument_instead(error: Any) -> str | None:

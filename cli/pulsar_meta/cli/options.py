@@ -181,9 +181,9 @@ def _with_forms(parameter: inspect.Parameter, forms: Sequence[Format]) -> inspec
     return _changed(parameter, help=text, metavar="FORM")
 
 
-def join_with_or(forms: Sequence[Format]) -> str:
-    """Join formats as in "table, plain or json"."""
-    return " or ".join(part for part in (", ".join(forms[:-1]), forms[-1]) if part)
+def join_with_or(words: Sequence[str]) -> str:
+    """Join words as in "table, plain or json"."""
+    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def _with_value_name(parameter: inspect.Parameter) -> inspect.Parameter:

@@ -162,7 +162,7 @@ def _kind_of(path: Path) -> str:
     if not path.is_dir():
         if _is_snapshot(path):
             return "snapshot"
-        raise UsageError(f"{path} is not a snapshot")
+        raise UsageError(f"{path} is a file, but not a snapshot: give a snapshot, a directory or a store URL")
     if (path / "CURRENT").is_file():
         return "rocksdb"
     if (path / "version-2").is_dir() or any(path.glob("snapshot.*")) or any(path.glob("log.*")):

@@ -45,7 +45,7 @@ def test_a_correct_or_higher_number_is_kept(patient: Patient) -> None:
 
 
 def test_plain_topics_partitions_and_low_numbers_are_refused(patient: Patient) -> None:
-    with pytest.raises(NotFoundError, match="no partition of persistent://public/default/plain"):
+    with pytest.raises(NotFoundError, match="persistent://public/default/plain has no partition"):
         repair_partitions(patient.store, TopicName.parse("plain"))
     with pytest.raises(UsageError, match="is a partition: name its topic"):
         repair_partitions(patient.store, PARTED.with_partition(1))

@@ -253,7 +253,7 @@ def _plan_fixes(
         shell.note(f"not in the plan: {command}: {reason}")
     values = counted(sum(1 for _ in plan.decided()), "values")
     shell.note(
-        f"the plan in {file} has {counted(len(plan.steps), 'repairs')}, which change {values};"
+        f"the plan in {file} has {counted(len(plan.steps), 'repairs')} and changes {values};"
         f" {counted(len(plan.stays), 'findings')} would stay; preview it with: pulsar-meta repair --plan"
         f" {shlex.quote(str(file))} --dry-run"
     )

@@ -165,7 +165,7 @@ def export(
     if bool(names) == everything:
         raise UsageError(WHICH_TOPICS)
     if to is None:
-        raise UsageError("export writes several files: give their directory with --to DIR, not --output")
+        raise UsageError("no directory for the files: add --to DIR")
     wanted = Wanted(options.from_index, since, until, limits.compacted, limits.readable)
     job = ExportJob(str(to.absolute()), form, options, limits.compacted)
     run, urls = _Run(Faults(shell), Coverage(), engine, jobs, job, wanted), shell.entries_urls(entries)

@@ -100,7 +100,9 @@ def repair_partitions(store: Store, name: TopicName, wanted: int | None = None) 
         raise UsageError(f"{name} is a partition: name its topic, {name.partitioned}")
     there = [one.partition or 0 for one in partitions_with_record(store, name, MOST)]
     if not there and wanted is None:
-        raise NotFoundError(f"no partition of {name} (--count N says how many it has)", source=store.url)
+        raise NotFoundError(
+            f"{name} has no partition: add --count N if it is a partitioned topic", source=store.url
+        )
     least = max(there, default=-1) + 1
     if wanted is not None and wanted < least:
         raise UsageError(f"--count {wanted}: there is a partition {least - 1}; partitions are never dropped")

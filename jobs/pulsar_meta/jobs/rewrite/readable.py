@@ -86,7 +86,7 @@ def parse_version(text: str) -> Version:
     """
     match = _version_re.match(text.strip())
     if match is None:
-        raise UsageError(f"{text!r}: a Pulsar version is like 4.0.7 or 5.0.0-M1")
+        raise UsageError(f"invalid Pulsar version {text!r}: write it like 4.0.7 or 5.0.0-M1")
     return int(match[1]), int(match[2]), int(match[3] or 0), 0 if match[4] == "-" else 1
 
 

@@ -106,7 +106,7 @@ class Recompression:
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
-            raise UsageError(f"--compression {self.codec}: there are {', '.join(CODECS)}")
+            raise UsageError(f"invalid --compression {self.codec}: choose one of {', '.join(CODECS)}")
         if self.threshold < 0:
             raise UsageError(f"--threshold {self.threshold}: a size in bytes, 0 or more")
 
@@ -303,7 +303,7 @@ def read_broker_conf(path: Path, kind: Kind) -> tuple[str, int]:
         raise DecodeError(f"has no {name}; to brokers that is --compression none", source=str(path))
     codec = settings.get(name, "").strip().lower() or "none"
     if codec not in CODECS:
-        raise DecodeError(f"{name}={settings[name]}: there are {', '.join(CODECS)}", source=str(path))
+        raise DecodeError(f"{name}={settings[name]}: expected one of {', '.join(CODECS)}", source=str(path))
     name = f"{_NAMES[kind]}ThresholdInBytes"
     threshold = settings.get(name, "").strip() or str(DEFAULT_THRESHOLD)
     if not threshold.isdecimal():

@@ -290,7 +290,9 @@ def is_unused(path: Path) -> bool:
             head = file.readline(HEADER_LIMIT)
     except OSError as error:
         raise unreadable(error, str(path)) from error
-    head = head.partition(b"\0")[0]
+    head, _, rest = head.partition(b"\0")
+    if not head and rest.strip(b"\0"):
+        return False
     whole = head.endswith(b"\n") or len(head) == HEADER_LIMIT
     return not whole and _BEGINNING.startswith(head[: len(_BEGINNING)])
 

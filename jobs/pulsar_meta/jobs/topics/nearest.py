@@ -39,7 +39,7 @@ def _what(path: str) -> str:
     if place is None:
         return f"nothing at {path}"
     topic, cursor = place
-    return f"no topic {topic}" if cursor is None else f"no cursor {cursor} of {topic}"
+    return f"no topic {topic}" if cursor is None else f"{topic} has no cursor {cursor}"
 
 
 def did_you_mean(store: Store, path: str) -> str:
