@@ -60,6 +60,7 @@ from pulsar_meta.jobs.check.scan import (
 )
 from pulsar_meta.jobs.check.scope import CheckScope, check_scope
 from pulsar_meta.jobs.check.segments import segment_findings
+from pulsar_meta.jobs.check.snapshots import SnapshotTiming
 from pulsar_meta.jobs.check.topic_reader import TopicReader
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
 from pulsar_meta.jobs.check.verdicts import Verdicts
@@ -106,9 +107,10 @@ class Checkup:
     _early: set[tuple[object, ...]] = field(default_factory=set)
     _reader: EvidenceReader | None = None
     _scalable: ScalableTopics = field(init=False)
+    _timing: SnapshotTiming = field(init=False)
 
     def __post_init__(self) -> None:
-        self._scalable = ScalableTopics(self.store)
+        self._scalable, self._timing = ScalableTopics(self.store), SnapshotTiming(self.store)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -310,11 +312,16 @@ class Checkup:
         )
 
     def _decided(self, each: Finding) -> Finding:
-        """Return an error as a warning if running bookies may be ahead of a copy of the store."""
-        if each.severity is not Severity.ERROR or self.context.live or not self._compares_with_copy(each):
+        """Return an error as a warning if it may only come from the time at which a copy was taken."""
+        if each.severity is not Severity.ERROR or self.context.live:
             return each
-        message = f"{each.message}; undecided, because the store may be a copy and its bookies are running"
-        return replace(each, severity=Severity.WARNING, message=message)
+        if self._compares_with_copy(each):
+            why = "the store may be a copy and its bookies are running"
+        elif (doing := self._timing.explains(each)) is not None:
+            why = f"the broker may have been {doing} when this snapshot was taken (check the store again)"
+        else:
+            return each
+        return replace(each, severity=Severity.WARNING, message=f"{each.message}; undecided, because {why}")
 
     def _compares_with_copy(self, each: Finding) -> bool:
         """Return True if a finding compares running bookies with a store that may be a copy."""
