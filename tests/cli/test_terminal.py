@@ -57,6 +57,8 @@ def env(capture: Capture, tmp_path: Path) -> dict[str, str]:
         ("check-index public/default/orders -o ndjson", '{"topic"'),
         ("check-index public/default/orders -o csv", "topic,"),
         ("seek orders --index 1 --index 2 --index 3 -o plain", "18:1:0"),
+        ("check-readable --for-version 4.2.4 -o json", "[{"),
+        ("compress-cursors --estimate -o csv", "codec,"),
     ],
 )
 def test_no_progress_bar_is_drawn_after_the_first_line(words: str, first: str, env: dict[str, str]) -> None:

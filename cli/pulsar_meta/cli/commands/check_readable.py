@@ -46,7 +46,9 @@ def check_readable(
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         readability = Readability(source)
-        shell.emit(readability.documents(opened.scan(MANAGED_LEDGERS), for_version), FAULTS)
+        progress = stack.enter_context(shell.progress(unit="values"))
+        values = progress.counting(opened.scan(MANAGED_LEDGERS))
+        shell.emit(readability.documents(values, for_version), FAULTS)
         if not readability.topics and not readability.cursors:
             raise missing(opened, MANAGED_LEDGERS)
     unknown = {}

@@ -237,7 +237,8 @@ def _compress(
 
 def _estimate(shell: Shell, store: Store, request: _Request) -> None:
     by = request.options.by
-    rows = list(estimate(request.values(store), request.rule, by))
+    with shell.progress(unit="values") as progress:
+        rows = list(estimate(progress.counting(request.values(store)), request.rule, by))
     shell.emit(rows, estimate_table(by) if shell.format is Format.TABLE else estimate_view(by))
     _explain(shell, rows, request.rule.threshold)
     if any(row["undecodable"] for row in rows):

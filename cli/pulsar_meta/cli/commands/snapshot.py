@@ -236,8 +236,10 @@ def history_of(
         path = one_path_of(opened, where)
         shell.warn_of_old_parts(opened, where[1:2])
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        progress = stack.enter_context(shell.progress(unit="changes"))
+        progress.stage(f"history of {path}")
         changes = totals.count(history(opened, path, options, source, faults.report))
-        shell.emit(changes, View(HEADINGS, _row, right=RIGHT, fields=COLUMNS))
+        shell.emit(progress.counting(changes), View(HEADINGS, _row, right=RIGHT, fields=COLUMNS))
         left_out = ABOUT_TIME.copy() if not totals.times else {}
         if source is None and totals.ledgers:
             left_out["steps in the cursor's ledgers"] = "no --entries"
