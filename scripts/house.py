@@ -11,6 +11,7 @@ A directory without `__init__.py` is refused, because neither grimp nor import-l
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import subprocess
@@ -134,13 +135,18 @@ def table(checkout: Path) -> str:
 
 def main() -> None:
     """Print a table for each revision, or for this checkout."""
-    for revision in sys.argv[1:]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("revisions", metavar="REVISION", nargs="*")
+    revisions = parser.parse_args().revisions
+    for revision in revisions:
         with tempfile.TemporaryDirectory() as folder:
             archive = subprocess.run(["git", "archive", revision], cwd=HERE, check=True, capture_output=True)
             with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
                 files.extractall(folder)
             print(f"{revision}\n{table(Path(folder).resolve())}\n")
-    if not sys.argv[1:]:
+    if not revisions:
         print(table(HERE))
 
 

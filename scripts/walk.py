@@ -10,6 +10,7 @@ other processes, such as Spark's workers, are not seen.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from pathlib import Path
@@ -72,15 +73,19 @@ class Walk:
 
 def main() -> None:
     """Run a command and print its steps."""
-    words = sys.argv[1:]
-    within = words[:1] == ["--all"]
-    checkout, *words = words[within:]
-    source = Path(checkout).resolve()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    source = options.checkout.resolve()
     use_only(source)
-    sys.argv = ["pulsar-meta", *words]
+    sys.argv = ["pulsar-meta", *options.command]
     from pulsar_meta.cli.app import main as program
 
-    walk = Walk(source, within)
+    walk = Walk(source, options.all)
     sys.setprofile(walk.watch)
     try:
         program()
