@@ -140,9 +140,10 @@ def zookeeper_gzip(folder: Path, size: int = 1 << 30) -> None:
     (folder / "zk" / "snapshot.1.gz").write_bytes(gzip.compress(data, compresslevel=1))
 
 
-def _zookeeper_snappy(folder: Path) -> None:
+def zookeeper_snappy(folder: Path, blocks: int = 128) -> None:
+    """Write a compressed snapshot of blocks with 16 MiB of zeros each."""
     (folder / "zk").mkdir()
-    (folder / "zk" / "snapshot.1.snappy").write_bytes(snappy_stream(bytes(1 << 24), 128))
+    (folder / "zk" / "snapshot.1.snappy").write_bytes(snappy_stream(bytes(1 << 24), blocks))
 
 
 def snappy_stream(data: bytes, repeats: int = 1) -> bytes:
@@ -213,7 +214,7 @@ CASES: Final = (
         ("check --store dir:store", "top --store dir:store", f"get {TOPIC}/s0 --store dir:store"),
     ),
     Case("zk-files: gzip", zookeeper_gzip, ("ls / --store zk-files:zk",)),
-    Case("zk-files: snappy", _zookeeper_snappy, ("ls / --store zk-files:zk",)),
+    Case("zk-files: snappy", zookeeper_snappy, ("ls / --store zk-files:zk",)),
     Case(
         "a .zst of blank lines",
         _blank_lines,

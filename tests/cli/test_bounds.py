@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from tests.cli.program import environment, pulsar_meta_here
-from tests.peak_memory import RANGE, TOPIC, cursor_of, put, run_measured, zookeeper_gzip
+from tests.peak_memory import RANGE, TOPIC, cursor_of, put, run_measured, zookeeper_gzip, zookeeper_snappy
 
 MIB = str(1 << 20)
 
@@ -27,6 +27,17 @@ def test_a_compressed_zookeeper_snapshot_may_not_grow_without_limit(tmp_path: Pa
     zookeeper_gzip(tmp_path, size=4 << 20)
     message = refused(tmp_path, "ls", "/", "--store", "zk-files:zk", PULSAR_META_MAX_UNPACKED=MIB)
     assert "(raise the limit with PULSAR_META_MAX_UNPACKED)" in message
+
+
+def test_a_snapshot_in_snappy_is_refused_before_its_blocks_are_decompressed(tmp_path: Path) -> None:
+    zookeeper_snappy(tmp_path, blocks=32)
+    # The snapshot claims 512 MB.
+    run = run_measured(
+        *("ls", "/", "--store", "zk-files:zk"), folder=tmp_path, env={"PULSAR_META_MAX_UNPACKED": MIB}
+    )
+    assert run.code == 4, run.stderr
+    assert "(raise the limit with PULSAR_META_MAX_UNPACKED)" in run.stderr
+    assert 0 < run.peak < 150
 
 
 LINE = b"x [main:A@1] - [public/default/persistent/orders] Created new ledger 1360\n"

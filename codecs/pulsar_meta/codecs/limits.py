@@ -1,7 +1,7 @@
 """Limits on uncompressed sizes, because a few KB of compressed bytes can claim gigabytes.
 
 Data that unpacks to less than `USUAL_RATIO` times its stored size is always accepted, because the stored
-bytes already bound it.
+bytes already bound it. Snappy has a lower ratio.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ MAX_UNPACKED: Final = "PULSAR_META_MAX_UNPACKED"
 DEFAULT_MAX_UNPACKED: Final = 512 << 20
 # Brokers' records and logs compress to a tenth at most, ZooKeeper's snapshots to a thirtieth.
 USUAL_RATIO: Final = 64
+# Snappy compresses to a 22nd at most, and ZooKeeper's snapshots of Pulsar's records to a seventh.
+USUAL_SNAPPY_RATIO: Final = 16
 # Values of so many bytes are not counted.
 HARMLESS: Final = 1 << 18
 
@@ -34,13 +36,13 @@ class Limits:
         """Set the limit, and count the values of a run. Without a run, each value is only checked alone."""
         self.max_unpacked, self._spent = max_unpacked, 0
 
-    def for_file(self, stored: int) -> int:
+    def for_file(self, stored: int, ratio: int = USUAL_RATIO) -> int:
         """Return the largest uncompressed size that is accepted for `stored` compressed bytes."""
-        return max(self.max_unpacked, stored * USUAL_RATIO)
+        return max(self.max_unpacked, stored * ratio)
 
-    def check_file(self, stored: int, unpacked: int) -> None:
+    def check_file(self, stored: int, unpacked: int, ratio: int = USUAL_RATIO) -> None:
         """Raise LimitError if `stored` compressed bytes unpack to `unpacked` bytes, and that is too many."""
-        limit = self.for_file(stored)
+        limit = self.for_file(stored, ratio)
         if unpacked > limit:
             raise _error(f"{stored} compressed bytes unpack to more than {limit} bytes")
 

@@ -99,8 +99,6 @@ def test_a_node_with_an_impossible_path_is_a_decode_error(path: str) -> None:
 def test_snappy_blocks_that_unpack_beyond_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = snappy_stream(bytes(1 << 20))
     assert len(unpack_snappy(stream)) == 1 << 20
-    # Snappy shrinks data to a 22nd at most, so only a stream of few bytes reaches the usual ratio.
-    monkeypatch.setattr(limits, "USUAL_RATIO", 1)
     monkeypatch.setattr(limits.LIMITS, "max_unpacked", 1 << 19)
-    with pytest.raises(LimitError, match="more than 524288 bytes"):
+    with pytest.raises(LimitError, match=r"unpack to more than \d+ bytes"):
         unpack_snappy(stream)

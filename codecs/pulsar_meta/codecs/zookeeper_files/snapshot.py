@@ -21,7 +21,7 @@ from zlib import adler32
 
 from pulsar_meta.codecs.compression import decompress, snappy_size
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.limits import LIMITS
+from pulsar_meta.codecs.limits import LIMITS, USUAL_SNAPPY_RATIO
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.zookeeper_files.log import (
     HEADER,
@@ -177,6 +177,8 @@ DIGEST: Final = 8 + 4 + 8 + SEAL
 LAST_ZXID: Final = 8 + SEAL
 SNAPPY_JAVA: Final = Struct(">8sii")
 SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
+# A block begins with its uncompressed size in at most so many bytes.
+SNAPPY_SIZE: Final = 5
 
 
 class Snapshot(NamedTuple):
@@ -205,10 +207,11 @@ def read_snapshot(data: Buffer, zxid: int) -> Snapshot:
     return Snapshot(tree, zxid, max(zxid, _last_zxid(jute) or tree.last_zxid))
 
 
-def unpack_snappy(data: Buffer) -> bytes:
+def unpack_snappy(data: Buffer) -> bytearray:
     """Decompress a stream of snappy-java: a header, then blocks that are prefixed with their lengths.
 
-    Raises DecodeError if it is broken or exceeds the limit on uncompressed files.
+    Raises DecodeError if it is broken, or if the blocks claim to unpack to more than the limit on
+    uncompressed files. No block is decompressed before all claims are known.
     """
     jute = Jute(data)
     magic, _, _ = jute.unpack(SNAPPY_JAVA)
@@ -216,11 +219,14 @@ def unpack_snappy(data: Buffer) -> bytes:
         raise DecodeError("expected a stream of snappy-java", offset=0)
     blocks, size = [], 0
     while jute.left:
-        block = bytes(jute.buffer() or b"")
-        size += snappy_size(block)
-        LIMITS.check_file(len(data), size)
-        blocks.append(decompress("snappy", block, snappy_size(block)))
-    return b"".join(blocks)
+        blocks.append(jute.buffer() or b"")
+        size += snappy_size(bytes(blocks[-1][:SNAPPY_SIZE]))
+        LIMITS.check_file(len(data), size, ratio=USUAL_SNAPPY_RATIO)
+    unpacked = bytearray()
+    for block in blocks:
+        packed = bytes(block)
+        unpacked += decompress("snappy", packed, snappy_size(packed))
+    return unpacked
 
 
 def _nodes(jute: Jute) -> Iterator[tuple[str, Node]]:
