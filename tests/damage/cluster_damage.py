@@ -98,6 +98,19 @@ def cluster_unknown(patient: Patient) -> None:
     patient.expect("policy-reference-missing", path)
 
 
+def policies_of_no_topic(patient: Patient) -> None:
+    """Add policies of deleted topics, local and global, and those of two topics that exist."""
+    for scope, severity in (("local", Severity.WARNING), ("global", Severity.NOTE)):
+        path = f"/admin/topic-policies/{scope}/public/default/persistent/deleted-{scope}"
+        patient.claim(path)
+        patient.put(path, b'{"messageTTLInSeconds":30}')
+        topic = f"persistent://public/default/deleted-{scope}"
+        patient.expect("topic-policies-without-topic", topic, severity=severity)
+    # Policies of topics that exist.
+    for name in ("parted", "plain"):
+        patient.put(f"/admin/topic-policies/local/public/default/persistent/{name}", b"{}")
+
+
 def _policies(patient: Patient, below: str) -> list[str]:
     return [path for path, record in patient.store.values.items() if path.startswith(below) and record.value]
 
@@ -208,6 +221,7 @@ def generator_back(patient: Patient) -> None:
 
 
 DAMAGE = by_name(
+    policies_of_no_topic,
     *(schema_ledger_gone, schema_gone, orphan, bookie_unknown, bookie_stopped, cookie_differs, offload_begun),
     *(object_gone, object_unnamed, generator_back),
     *(schema_of_a_data_ledger, bundle_boundary_gone, cluster_unknown),

@@ -336,6 +336,12 @@ GOLDEN = [
         {"maxLedgerId": 74, "maxEntryId": 6},
     ),
     Golden("watermark", "SegmentWatermark", b'{"ledgerId":73,"entryId":3}', {"ledgerId": 73, "entryId": 3}),
+    Golden(
+        "policies of a topic",
+        "TopicPolicies",
+        b'{"isGlobal":false,"messageTTLInSeconds":30,"messageTTLSet":true}',
+        {"isGlobal": False, "messageTTLInSeconds": 30, "messageTTLSet": True},
+    ),
     Golden("coordinator", "TransactionCoordinator", b'{"brokerId":"b:8080"}', {"brokerId": "b:8080"}),
     Golden("transactions of a coordinator", "TransactionSequence", b'{"next":1}', {"next": 1}),
     Golden(

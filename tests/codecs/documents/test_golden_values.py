@@ -6,7 +6,12 @@ import pytest
 
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import KINDS, fitting_kinds
-from pulsar_meta.codecs.documents.value import LOG_ENTRY_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
+from pulsar_meta.codecs.documents.value import (
+    LOG_ENTRY_KINDS,
+    POLICIES_KINDS,
+    SCALABLE_KINDS,
+    TRANSACTION_KINDS,
+)
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.codecs.json_text import dumps, read_json
 from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB, ONE_LEDGER, Golden
@@ -70,7 +75,7 @@ def test_content_is_never_taken_for_another_kind(case: Golden) -> None:
     except PulsarMetaError:
         return
     # Records of Pulsar 5 are recognized by their paths, and snapshots by their topics.
-    by_path = (*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter", "Bytes", *LOG_ENTRY_KINDS[2:])
+    by_path = (*SCALABLE_KINDS, *TRANSACTION_KINDS, *POLICIES_KINDS, "Counter", "Bytes", *LOG_ENTRY_KINDS[2:])
     strict = case.kind not in by_path and "unknown" not in case.name and "wrong" not in case.name
     assert not strict or case.kind in kinds, kinds
 

@@ -61,6 +61,12 @@ CURSOR = ManagedCursorInfo(
         ("/txn/segment-state/watermark/s", "SegmentWatermark"),
         ("/txn/tc/leader/3", "TransactionCoordinator"),
         ("/txn/tc/parallelism", None),
+        ("/admin/topic-policies/local/public/default/persistent/orders", "TopicPolicies"),
+        ("/admin/topic-policies/global/public/default/topic/od+d%3An%C3%A4me", "TopicPolicies"),
+        ("/admin/topic-policies/public/default/persistent/orders", "TopicPolicies"),
+        ("/admin/local-policies/topic-policies/public/default/persistent/orders", "TopicPolicies"),
+        ("/admin/topic-policies/local/public/default/persistent", None),
+        ("/admin/local-policies/public/default", None),
         ("/txn/tc-seq/3", "TransactionSequence"),
     ],
 )

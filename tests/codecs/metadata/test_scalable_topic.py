@@ -52,8 +52,30 @@ def record(**changes: Any) -> bytes:
     return json.dumps({"epoch": 0, "segments": {"0": segment}}).encode()
 
 
+def test_a_segment_has_buckets_of_entries() -> None:
+    """The splits of four buckets, as EntryBucketSplits.equalWidth makes them (apache/pulsar#26118)."""
+    [segment] = decode_scalable_topic(NAME, record(entryBucketSplits=[16384, 32768, 49152])).segments
+    buckets = [f"{start:04x}-{end:04x}" for start, end in segment.entry_buckets]
+    assert buckets == ["0000-3fff", "4000-7fff", "8000-bfff", "c000-ffff"]
+    assert decode_scalable_topic(NAME, record()).segments[0].entry_buckets == []
+
+
+def test_a_segment_that_replaced_one_of_the_same_keys_is_rebucketed() -> None:
+    """Like SegmentLayout.rebucketSegment of apache/pulsar#26434: sealed, with one child of the same range."""
+    hashes = {"start": 0, "end": 65535}
+    parent = {"segmentId": 0, "hashRange": hashes, "state": "SEALED", "childIds": [1]}
+    child = {"segmentId": 1, "hashRange": hashes, "state": "ACTIVE", "parentIds": [0]}
+    value = {"epoch": 1, "segments": {"0": parent, "1": {**child, "entryBucketSplits": [32768]}}}
+    tree = decode_scalable_topic(NAME, json.dumps(value).encode())
+    assert [tree.rebucketed_from(segment) for segment in tree.segments] == [None, 0]
+    half = {**child, "hashRange": {"start": 0, "end": 1}}
+    split = {"epoch": 1, "segments": {"0": {**parent, "childIds": [1, 2]}, "1": half}}
+    tree = decode_scalable_topic(NAME, json.dumps(split).encode())
+    assert [tree.rebucketed_from(segment) for segment in tree.segments] == [None, None]
+
+
 def test_added_and_absent_fields_are_no_fault() -> None:
-    tree = decode_scalable_topic(NAME, record(entryBucketSplits=[1, 2]))
+    tree = decode_scalable_topic(NAME, record(fieldOfPulsar6=[1, 2]))
     assert [str(segment.topic) for segment in tree.segments] == ["segment://public/default/t/0000-ffff-0"]
     assert tree.segments[0].created_at is tree.segments[0].sealed_at is None
 
@@ -72,6 +94,9 @@ def test_added_and_absent_fields_are_no_fault() -> None:
         (record(childIds=7), "segments.0.childIds: expected a list"),
         (record(legacyTopicName="kafka://a"), "segments.0.legacyTopicName"),
         (record(legacyTopicName=5), "segments.0.legacyTopicName"),
+        (record(entryBucketSplits=3), "segments.0.entryBucketSplits: expected a list"),
+        (record(entryBucketSplits=[0]), "segments.0.entryBucketSplits"),
+        (record(entryBucketSplits=[2, 1]), "segments.0.entryBucketSplits: they are not in order"),
     ],
 )
 def test_an_error_names_the_broken_field(value: bytes, why: str) -> None:

@@ -20,6 +20,7 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind
 from pulsar_meta.codecs.documents.value import (
     JSON_KINDS,
     ORDER_KEPT,
+    POLICIES_KINDS,
     SCALABLE_KINDS,
     TRANSACTION_KINDS,
     Value,
@@ -44,7 +45,7 @@ ORDER_LOST: Final = (
 # Members that are never searched for secrets.
 _CONTENT: Final = {"Frame": ("payload",), "BookieEntry": ("data",)}
 # Their paths are a part of their meaning.
-_PULSAR_5: Final = frozenset({*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter"})
+_PULSAR_5: Final = frozenset({*SCALABLE_KINDS, *TRANSACTION_KINDS, *POLICIES_KINDS, "Counter"})
 _CURSORS: Final = ("ManagedCursorInfo", "PositionInfo")
 # Only these members of a cursor can contain secrets. Acknowledgements are skipped because there can be many.
 _PROPERTIES: Final = ("properties", "cursorProperties", "cursor_properties")

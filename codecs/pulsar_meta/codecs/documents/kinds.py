@@ -10,10 +10,18 @@ import re
 from typing import Any, Final
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.documents.value import JSON_KINDS, LOG_ENTRY_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
+from pulsar_meta.codecs.documents.value import (
+    JSON_KINDS,
+    LOG_ENTRY_KINDS,
+    POLICIES_KINDS,
+    SCALABLE_KINDS,
+    TRANSACTION_KINDS,
+)
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import shown
 from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.topic_policies import ROOTS as POLICIES_ROOTS
+from pulsar_meta.codecs.metadata.topic_policies import policies_place
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, split_managed_ledger_path
 
 # The module that decodes and encodes each kind. Modules are imported on first use.
@@ -45,7 +53,7 @@ _PATHS: Final = (
     (r"/schemas/[^/]+/[^/]+/[^/]+", "SchemaLocator"),
 )
 # Records of Pulsar 5. An empty value at their paths is a parent node that the store created.
-_NEVER_EMPTY: Final = (*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter")
+_NEVER_EMPTY: Final = (*SCALABLE_KINDS, *TRANSACTION_KINDS, *POLICIES_KINDS, "Counter")
 COUNTER_SUFFIX: Final = "__seq_counter__"
 _ROOTS_5: Final = ("/topics/", "/txn/")
 _TOPIC: Final = r"/topics/[^/]+/[^/]+/[^/]+"
@@ -75,6 +83,8 @@ def kind_of_path(path: str) -> str | None:
         return "LedgerMetadata"
     if path.endswith(COUNTER_SUFFIX):
         return "Counter"
+    if path.startswith(POLICIES_ROOTS):
+        return None if policies_place(path) is None else "TopicPolicies"
     known = _PATHS_5 if path.startswith(_ROOTS_5) else _PATHS
     return next((kind for pattern, kind in known if re.fullmatch(pattern, path)), None)
 

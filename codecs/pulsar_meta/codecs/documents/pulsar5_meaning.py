@@ -1,10 +1,10 @@
-"""The `meaning` of Pulsar 5's records of scalable topics (/topics) and transactions (/txn).
+"""The `meaning` of Pulsar 5's records: scalable topics (/topics), transactions (/txn), policies of topics.
 
 A part of the meaning is in the paths. Members that a record lacks are missing from its meaning, too.
 
-Sources: PIP-460, PIP-473; apache/pulsar ScalableTopicResources, SegmentInfo, SegmentLoadStats, TxnPaths,
-TxnHeader, TxnOp, TxnEvent, AbortedTxnRecord, SegmentWatermark, TcLeader, TcSequence (5.0.0-M1), and
-AbstractMetadataStore for `__seq_counter__`.
+Sources: PIP-460, PIP-469, PIP-473, PIP-486; apache/pulsar ScalableTopicResources, SegmentInfo,
+SegmentLoadStats, TopicPolicies, TxnPaths, TxnHeader, TxnOp, TxnEvent, AbortedTxnRecord, SegmentWatermark,
+TcLeader, TcSequence (5.0.0-M1), and AbstractMetadataStore for `__seq_counter__`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Final, NotRequired, TypedDict, cast
 from pulsar_meta.codecs.documents.kinds import COUNTER_SUFFIX
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import Document, Number
-from pulsar_meta.codecs.metadata.scalable_topic import Segment, scalable_topic_of
+from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic, Segment, scalable_topic_of
+from pulsar_meta.codecs.metadata.topic_policies import policies_place, policy_names
 from pulsar_meta.codecs.names import SCALABLE_TOPICS, decode_name, split_scalable_path
 from pulsar_meta.codecs.secrets import Texts
 from pulsar_meta.codecs.times import iso_time
@@ -27,12 +28,18 @@ _numbered_re = re.compile(r"(.+)-(\d+)")
 
 
 class SegmentMeaning(TypedDict):
-    """A segment of a scalable topic; `hashes` are the first and the last hash in hex, times are ISO 8601."""
+    """A segment of a scalable topic; `hashes` are the first and the last hash in hex, times are ISO 8601.
+
+    `entry_buckets` are the hash ranges of its buckets of entries. `rebucketed_from` is the sealed segment of
+    the same keys that it replaced, to have other buckets.
+    """
 
     segment_id: int
     topic: str
     hashes: str
     state: str
+    entry_buckets: NotRequired[list[str]]
+    rebucketed_from: NotRequired[int]
     parents: NotRequired[list[int]]
     children: NotRequired[list[int]]
     created: NotRequired[str]
@@ -69,6 +76,9 @@ class Pulsar5Meaning(TypedDict, total=False):
     decided_through: str
     broker: Any
     next_transaction: str
+    topic: str
+    scope: str
+    policies: list[str]
 
 
 class CounterMeaning(TypedDict, total=False):
@@ -170,23 +180,31 @@ def _topic(value: Document, parts: list[str]) -> Document:
         "scalable_topic": str(name),
         "active_segments": active,
         "sealed_segments": len(topic.segments) - active,
-        "segments": [_segment(segment) for segment in topic.segments],
+        "segments": [_segment(segment, topic) for segment in topic.segments],
         "properties": dict(topic.properties) or None,
     }
 
 
-def _segment(segment: Segment) -> Document:
+def _segment(segment: Segment, topic: ScalableTopic) -> Document:
     members = {
         "segment_id": segment.segment_id,
         "topic": str(segment.topic),
         "hashes": f"{segment.start:04x}-{segment.end:04x}",
         "state": segment.state,
+        "entry_buckets": [f"{start:04x}-{end:04x}" for start, end in segment.entry_buckets] or None,
+        "rebucketed_from": topic.rebucketed_from(segment),
         "parents": list(segment.parents) or None,
         "children": list(segment.children) or None,
         "created": None if segment.created_at is None else iso_time(segment.created_at),
         "sealed": None if segment.sealed_at is None else iso_time(segment.sealed_at),
     }
     return _present(members)
+
+
+def _policies(value: Document, parts: list[str]) -> Document:
+    place = policies_place(f"/admin/{'/'.join(parts)}")
+    whose = {} if place is None else {"topic": str(place.topic), "scope": place.scope}
+    return {**whose, "policies": policy_names(value)}
 
 
 def _below_topic(value: Document, parts: list[str]) -> Document:
@@ -204,6 +222,7 @@ def _below_topic(value: Document, parts: list[str]) -> Document:
 
 _MEANINGS: Final[dict[str, Callable[[Document, list[str]], Document]]] = {
     "ScalableTopic": _topic,
+    "TopicPolicies": _policies,
     "ScalableSubscription": _below_topic,
     "ScalableConsumer": _below_topic,
     "SegmentLoad": _below_topic,

@@ -13,9 +13,11 @@ from pulsar_meta.codecs.shapes import Members
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-# Kinds that are stored as JSON. The kinds below /topics (PIP-460) and /txn (PIP-473) are from Pulsar 5.
+# Kinds that are stored as JSON. The kinds below /topics (PIP-460) and /txn (PIP-473), and
+# policies of topics (PIP-469), are from Pulsar 5.
 BROKER_KINDS: Final = ("BrokerLookupData", "LocalBrokerData")
 SCALABLE_KINDS: Final = ("ScalableTopic", "ScalableSubscription", "ScalableConsumer", "SegmentLoad")
+POLICIES_KINDS: Final = ("TopicPolicies",)
 TRANSACTION_KINDS: Final = (
     "Transaction",
     "TransactionOp",
@@ -33,7 +35,7 @@ LOG_ENTRY_KINDS: Final = (
     "TransactionBufferSnapshotIndexes",
     "TransactionBufferSnapshotSegment",
 )
-JSON_KINDS: Final = (*BROKER_KINDS, *SCALABLE_KINDS, *TRANSACTION_KINDS, "Json")
+JSON_KINDS: Final = (*BROKER_KINDS, *SCALABLE_KINDS, *TRANSACTION_KINDS, *POLICIES_KINDS, "Json")
 
 ORDER_KEPT: Final = "order_kept"
 

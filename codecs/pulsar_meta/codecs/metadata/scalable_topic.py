@@ -6,8 +6,11 @@ segment is split or merged, it is sealed (its managed ledger is terminated), and
 topic was migrated, its first segments are the old `persistent://` topic or its partitions, sealed. When a
 sealed segment expires, the broker removes it from the record and from its children's parents.
 
+Producers put the messages of a segment in buckets of entries, by another hash of the key (PIP-486). A segment
+keeps its buckets. To have others, it is sealed, and one segment of the same keys replaces it.
+
 Sources: apache/pulsar ScalableTopicResources, ScalableTopicMetadata, SegmentInfo, SegmentLayout (split,
-merge, prune), SegmentTopicName; records that 5.0.0-M1 wrote.
+merge, prune), SegmentTopicName, EntryBucketSplits (apache/pulsar#26118, #26434); records that 5.0.0-M1 wrote.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Segment:
     """A segment for the key hashes `start` to `end` (inclusive); `topic` has its managed ledger.
 
     `created_at` and `sealed_at` are in milliseconds; `sealed_at` is None if the segment is active.
+    `bucket_starts` are the first hashes of its buckets of entries, without that of the first bucket.
     """
 
     segment_id: int
@@ -40,6 +44,14 @@ class Segment:
     children: tuple[int, ...] = ()
     created_at: int | None = None
     sealed_at: int | None = None
+    bucket_starts: tuple[int, ...] = ()
+
+    @property
+    def entry_buckets(self) -> list[tuple[int, int]]:
+        """The first and last hash of each bucket of entries; empty if the record has no split."""
+        starts = [0, *self.bucket_starts]
+        ends = [start - 1 for start in self.bucket_starts] + [LAST_HASH]
+        return list(zip(starts, ends, strict=True)) if self.bucket_starts else []
 
     @property
     def is_active(self) -> bool:
@@ -60,6 +72,13 @@ class ScalableTopic:
     epoch: int
     segments: tuple[Segment, ...]
     properties: tuple[tuple[str, str], ...] = ()
+
+    def rebucketed_from(self, segment: Segment) -> int | None:
+        """Return the segment that `segment` replaced to have other buckets, None if there is none."""
+        parents = [parent for parent in self.segments if parent.segment_id in segment.parents]
+        same = [parent for parent in parents if (parent.start, parent.end) == (segment.start, segment.end)]
+        alone = len(parents) == 1 and bool(same) and same[0].children == (segment.segment_id,)
+        return same[0].segment_id if alone and not same[0].is_migrated else None
 
 
 def decode_scalable_topic(name: TopicName, value: bytes) -> ScalableTopic:
@@ -100,6 +119,7 @@ def _segment(name: TopicName, number: str, value: Any, path: str) -> Segment:
         children=_ids(record, "childIds", path),
         created_at=_time(record, "createdAtMs", path),
         sealed_at=_time(record, "sealedAtMs", path),
+        bucket_starts=_bucket_starts(record, path),
     )
 
 
@@ -126,6 +146,18 @@ def _ids(record: Document, name: str, path: str) -> tuple[int, ...]:
     if not isinstance(ids, list):
         raise DecodeError(f"{path}.{name}: expected a list, found {shown(ids)}")
     return tuple(integer(segment_id, f"{path}.{name}", 0, _MAX_ID) for segment_id in ids)
+
+
+def _bucket_starts(record: Document, path: str) -> tuple[int, ...]:
+    """Return the hashes at which a segment's buckets of entries are split, which must be in order."""
+    starts = record.get("entryBucketSplits") or []
+    path = f"{path}.entryBucketSplits"
+    if not isinstance(starts, list):
+        raise DecodeError(f"{path}: expected a list, found {shown(starts)}")
+    numbers = tuple(integer(start, path, 1, LAST_HASH) for start in starts)
+    if list(numbers) != sorted(set(numbers)):
+        raise DecodeError(f"{path}: they are not in order")
+    return numbers
 
 
 def _time(record: Document, name: str, path: str) -> int | None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.names import MANAGED_LEDGERS
-from pulsar_meta.jobs.check.codes import Finding, finding
+from pulsar_meta.codecs.metadata.topic_policies import ROOTS, PoliciesPlace, policies_place
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
+from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.stores.base import Store
 
 PARTITIONED: Final = "/admin/partitioned-topics/"
@@ -22,6 +24,10 @@ POLICIES: Final = "/admin/policies/"
 LOCAL_POLICIES: Final = "/admin/local-policies/"
 _SCHEMAS: Final = "/schemas/"
 _CLUSTERS: Final = "/admin/clusters/"
+# Topics of these domains have a record.
+_RECORDED: Final = ("persistent", "topic")
+# The number of topics with policies whose records are read at once.
+BATCH: Final = 200
 _BY_NAMESPACE: Final = (POLICIES, LOCAL_POLICIES, _SCHEMAS, PARTITIONED, f"{MANAGED_LEDGERS}/")
 _DOMAINS: Final = ("persistent", "non-persistent", "topic", "segment")
 # Brokers' heartbeat topics are in namespaces without policies.
@@ -35,7 +41,7 @@ class Namespaces:
     """The namespaces that have policies, and those that have any other record, with the path of one.
 
     `clusters` and `tenants` are those with a record. `references` are the paths of policies by the clusters
-    and tenants that they refer to.
+    and tenants that they refer to. `policies_of_topics` are the paths of topics' own policies (PIP-469).
     """
 
     with_policies: set[str] = field(default_factory=set)
@@ -43,9 +49,13 @@ class Namespaces:
     clusters: set[str] = field(default_factory=set)
     tenants: set[str] = field(default_factory=set)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
+    policies_of_topics: list[str] = field(default_factory=list)
 
     def add_record(self, path: str, value: bytes) -> None:
         """Add the namespace of a schema's record, or of a record below /admin."""
+        if value and path.startswith(ROOTS):
+            self.policies_of_topics.append(path)
+            return
         if value and path.startswith(_CLUSTERS):
             self.clusters.add(path.removeprefix(_CLUSTERS).partition("/")[0])
         if value and path.startswith(POLICIES):
@@ -68,6 +78,7 @@ class Namespaces:
         self.with_policies |= other.with_policies
         self.clusters |= other.clusters
         self.tenants |= other.tenants
+        self.policies_of_topics += other.policies_of_topics
         for name, path in other.others.items():
             self.add(name, path)
         for reference, path in other.references.items():
@@ -100,6 +111,20 @@ class Namespaces:
         """Yield records without policies and wrong references, if they are still there when read again."""
         yield from self._without_policies(store)
         yield from self._dangling(store)
+        yield from self._without_topics(store)
+
+    def _without_topics(self, store: Store) -> Iterator[Finding]:
+        """Yield policies of persistent and scalable topics that don't exist."""
+        places = ((path, policies_place(path)) for path in sorted(self.policies_of_topics))
+        checked = [(path, place) for path, place in places if place and place.topic.domain in _RECORDED]
+        for start in range(0, len(checked), BATCH):
+            batch = checked[start : start + BATCH]
+            paths = [[path, *_records_of(place.topic)] for path, place in batch]
+            records = iter(store.read_many(list(chain.from_iterable(paths))))
+            for (path, place), needed in zip(batch, paths, strict=True):
+                policies, *topics = islice(records, len(needed))
+                if policies is not None and not any(topics):
+                    yield _policies_finding(path, place)
 
     def _without_policies(self, store: Store) -> Iterator[Finding]:
         if not self.with_policies:
@@ -131,6 +156,26 @@ class Namespaces:
                     path=path,
                     evidence={"kind": kind, "name": name},
                 )
+
+
+def _policies_finding(path: str, place: PoliciesPlace) -> Finding:
+    severity = Severity.WARNING if place.scope == "local" else Severity.NOTE
+    return finding(
+        "topic-policies-without-topic",
+        f"{place.scope} policies of a topic that does not exist",
+        severity=severity,
+        topic=str(place.topic),
+        path=path,
+        evidence={"scope": place.scope},
+    )
+
+
+def _records_of(topic: TopicName) -> list[str]:
+    """Return the paths of which a topic has at least one: its own, its partitions', the scalable topic's."""
+    if topic.domain == "topic":
+        return [topic.path]
+    first = replace(topic, local=f"{topic.local}-partition-0")
+    return [topic.path, topic.partitioned_path, first.path, replace(topic, domain="topic").path]
 
 
 def _namespace_of(below: str, parent: str) -> str | None:

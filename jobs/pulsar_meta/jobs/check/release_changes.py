@@ -14,6 +14,7 @@ from typing import Final, Literal
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
+from pulsar_meta.codecs.metadata.topic_policies import ROOTS
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName
 from pulsar_meta.jobs.rewrite.readable import Version, holds_properties, is_release, parse_version
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
@@ -25,8 +26,6 @@ SETTINGS: Final = "/admin/configuration"
 POLICIES: Final = "/admin/policies"
 # The log of the functions workers, in their default namespace.
 FUNCTIONS: Final = f"{MANAGED_LEDGERS}/public/functions/persistent/metadata"
-# 5.0.0-M1 has both below the first root, PIP-469 the local ones below the second.
-TOPIC_POLICIES: Final = ("/admin/topic-policies", "/admin/local-policies/topic-policies")
 CHANGE_EVENTS: Final = "__change_events"
 
 PULSAR_5: Final = parse_version("5.0.0-0")
@@ -175,7 +174,7 @@ def _names_of_version_1(change: Change) -> Iterator[Reason]:
 
 def _policies_of_topics(change: Change) -> Iterator[Reason]:
     """Yield policies of topics in the store, which brokers before 5.0 do not read."""
-    for root in TOPIC_POLICIES:
+    for root in ROOTS:
         for record in change.values(root):
             if change.number < PULSAR_5:
                 text = f"policies of topics in the store (PIP-469), which {change.version} does not read"
