@@ -111,6 +111,37 @@ def test_a_strip_shows_the_acknowledged_ranges(capture: Capture) -> None:
     assert page.count('class="pale"') == len(document["record"]["acked"])
 
 
+def test_a_treemap_covers_the_bytes_of_the_disk(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    page, rows = (
+        ask(folder, "disk", "-o", "html").stdout,
+        json.loads(ask(folder, "disk", "-o", "json").stdout),
+    )
+    picture = page.partition('class="tiles"')[2].partition("</ul>")[0]
+    tiles = re.findall(r'width="([\d.]+)%" height="([\d.]+)%"><title>([^<]+)</title>', picture)
+    areas = {title.partition(":")[0]: float(wide) * float(high) / 1e4 for wide, high, title in tiles}
+    assert sum(areas.values()) == pytest.approx(1, abs=1e-3)
+    total = sum(row["size"] for row in rows)
+    for row in rows[:10]:
+        name = (row["name"] or "(no topic)").removeprefix("persistent://")
+        assert areas[f"{name}, {row['role']}"] == pytest.approx(row["size"] / total, abs=1e-4)
+    assert re.search(r'role="img" aria-label="3 MiB by topic, .*public/default/marks 1.2 MiB', page)
+
+
+def test_a_heat_map_adds_up_to_the_backlogs(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    page = ask(folder, "cursors", "-o", "html").stdout
+    lines = json.loads(ask(folder, "cursors", "-o", "json").stdout)
+    table = page.partition('<table class="map">')[2].partition("</table>")[0]
+    rows = re.findall(r"<tr><th scope=.row. [^>]+>(.*?)</th>(.*)</tr>", table)
+    assert len(rows) == len(lines)
+    for line, (_, row) in zip(lines, rows, strict=True):
+        cells = re.findall(r'<td class="heat h(\d)">([^<]+)</td>', row)
+        assert sum(int(text) for _, text in cells if text != "·") == line["backlog"]
+        assert {level for level, text in cells if text == "·"} <= {"0"}
+    assert "by_ledger" not in lines[0]
+
+
 def differing(folder: Path, tmp_path: Path) -> list[str]:
     """Return the arguments that compare a capture's store with a copy that differs in two values."""
     store = folder / "metadata.ndjson"

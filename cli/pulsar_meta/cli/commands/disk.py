@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Annotated
@@ -16,6 +16,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.disk_space import BOOKIES, FREED, add_up, change_of, check_change
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
+from pulsar_meta.cli.render.pages import Section
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.render.text import checked_text, counted, size, unsized
 from pulsar_meta.cli.shell import Shell
@@ -200,7 +201,22 @@ def _log_row(row: Document) -> list[str]:
     return [PurePath(row["log"]).name, row["bookie"] or "", "sealed" if row["sealed"] else "open", *numbers]
 
 
-TOPICS = View(
+@dataclass(frozen=True, slots=True)
+class TopicsView(View):
+    """Disk usage by topic; an HTML page also has a treemap."""
+
+    def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
+        """Yield the treemap, then the table."""
+        from pulsar_meta.cli.render.pictures import treemap
+
+        rows = list(documents)
+        if any(row["size"] for row in rows):
+            yield treemap(rows)
+        for section in View.sections(self, rows):
+            yield replace(section, heading="Topics")
+
+
+TOPICS = TopicsView(
     ["name", "as", "ledgers", "entries", "bytes"],
     _topic_row,
     frozenset({"ledgers", "entries", "bytes"}),

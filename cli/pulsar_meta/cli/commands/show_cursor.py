@@ -16,6 +16,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, ShowSecrets, StoreUrl
 from pulsar_meta.cli.render.cursors import DETAIL, HISTORY, LINES
+from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import checked_text, counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, write, write_overlaid
 from pulsar_meta.cli.shell import Exit, Shell
@@ -27,7 +28,7 @@ from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.backlog_age import BacklogAges
 from pulsar_meta.jobs.cursors.conversion import Conversion
-from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, history_of, line_of
+from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, history_of, left_by_ledger, line_of
 from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, SubscriptionReader
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.readable import Readers
@@ -87,13 +88,24 @@ def show_cursor(
         if history and source is not None:
             shell.emit(hide(_states(subscriptions, source, faults)), HISTORY, about=about)
         elif cursor is None:
-            shell.emit(hide(line_of(each, messages, ages) for each in subscriptions), LINES, about=about)
+            extra = _by_ledger if shell.format is Format.HTML else _nothing_more
+            lines = ({**line_of(each, messages, ages), **extra(each)} for each in subscriptions)
+            shell.emit(hide(lines), LINES, about=about)
         else:
             pending = partial(totals.pending, opened, source)
             details = (detail_of(each, messages, ages, limits, pending(each)) for each in subscriptions)
             shell.emit(hide(details), DETAIL, about=about)
         totals.print_summary(shell)
         faults.finish(source)
+
+
+def _by_ledger(subscription: Subscription) -> Document:
+    """Return what the heat map of an HTML page draws."""
+    return {"by_ledger": left_by_ledger(subscription)}
+
+
+def _nothing_more(_: Subscription) -> Document:
+    return {}
 
 
 @dataclass(slots=True)

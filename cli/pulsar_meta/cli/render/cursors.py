@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pulsar_meta.cli.render.pages import Cell, Column, Part, Row, Section
 from pulsar_meta.cli.render.tables import Detail, View
@@ -58,7 +59,28 @@ LINE_FIELDS = (
     "backlog_messages", "acked_ranges", "acked_entries", "partial_batches", "backlog_age", "last_active",
     "why", "scalable_topic",
 )  # fmt: skip
-LINES = View(
+
+
+@dataclass(frozen=True, slots=True)
+class LinesView(View):
+    """Subscriptions; an HTML page also has a heat map of each topic, from the field `by_ledger`."""
+
+    def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
+        """Yield a heat map for each topic with a backlog, then the table."""
+        from pulsar_meta.cli.render.pictures import heat_map
+
+        lines = list(documents)
+        by_topic: dict[str, list[Document]] = {}
+        for line in lines:
+            by_topic.setdefault(line["topic"], []).append(line)
+        for topic, members in by_topic.items():
+            if any(line["by_ledger"] for line in members):
+                yield heat_map(topic, members)
+        for section in View.sections(self, lines):
+            yield replace(section, heading="Subscriptions")
+
+
+LINES = LinesView(
     [
         *("topic", "cursor", "position", "backlog", "messages", *map(_heading, COUNTS)),
         *("backlog since", "last active", "state"),
@@ -209,4 +231,5 @@ HISTORY = View(
     frozenset({"acked ranges", "acked entries", "partial batches"}),
     fields=HISTORY_FIELDS,
     title="A subscription over time",
+    bars={"acked entries": "acked_entries"},
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TEMPLATE: Final = "page.html.j2"
 _code_re: Final = re.compile("`([^`]+)`")
-Kind = Literal["text", "short", "number", "path", "time", "command", "chart"]
+Kind = Literal["text", "short", "number", "path", "time", "command", "chart", "heat"]
 # Texts up to this length are not broken.
 _SHORT: Final = 24
 
@@ -45,12 +45,31 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: text, or in a chart column the parts to draw, from bottom to top. `link` is an anchor."""
+    """A cell: text, or in a chart column the parts to draw, from bottom to top. `link` is an anchor, `level`
+    the shade of a cell in a heat column (0 to 5).
+    """
 
     text: str = ""
     parts: Sequence[Part] = ()
     warning: str = ""
     link: str = ""
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of a treemap: its place and size as shares of the picture (0 to 1), and its texts.
+
+    `look` is the number of its colour, `title` its description, `texts` are the lines drawn in it.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    look: int
+    title: str
+    texts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +90,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page: a heading with an anchor, notes, lines of text, and a table."""
+    """A part of a page: a heading with an anchor, notes, lines of text, a table, or a treemap.
+
+    `legend` names the colours of `tiles`; the first note describes them.
+    """
 
     heading: str = ""
     notes: Sequence[str] = ()
@@ -79,6 +101,8 @@ class Section:
     columns: Sequence[Column] = ()
     rows: Sequence[Row] = ()
     anchor: str = ""
+    tiles: Sequence[Tile] = ()
+    legend: Sequence[str] = ()
 
 
 def page(title: str, facts: Iterable[Fact], sections: Iterable[Section]) -> str:

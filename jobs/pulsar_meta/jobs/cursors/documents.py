@@ -6,6 +6,7 @@ Indexes count as brokers count: a batch in a transaction, a chunk and a marker a
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NotRequired, TypedDict
 
@@ -183,6 +184,17 @@ def line_of(
         "last_active": subscription.record.lastActive or None,
         "why": subscription.recovery.why,
     }
+
+
+def left_by_ledger(subscription: Subscription) -> dict[int, tuple[int, int]]:
+    """Return the unacknowledged entries and all entries of each ledger that has entries."""
+    left: Counter[int] = Counter()
+    for run in subscription.backlog.runs if subscription.backlog is not None else ():
+        left[run.ledger_id] += run.last - run.first + 1
+    entries = {
+        ledger.ledger_id: ledger.entries or left[ledger.ledger_id] for ledger in subscription.topic.ledgers
+    }
+    return {ledger_id: (left[ledger_id], count) for ledger_id, count in entries.items() if count}
 
 
 def detail_of(
