@@ -10,7 +10,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo quick test test-lowest test-newest lint proto interop chaos mutants bench growth copies same-output house walk \
+.PHONY: protos-upstream help setup java servers maven demo quick test test-lowest test-newest lint proto interop chaos mutants bench growth copies same-output house walk \
   dist release-check pex executable docs site lock clean
 
 help: ## List what can be made
@@ -88,6 +88,9 @@ house: setup ## Print the modules, lines and imports of each package (ARGS="REVâ
 
 walk: setup ## Print the functions that a command runs (ARGS="get topic orders --store URL")
 	@$(BIN)/python scripts/walk.py . $(ARGS)
+
+protos-upstream: setup ## Compare our .proto files with checkouts of Pulsar and BookKeeper in FOLDER
+	$(BIN)/python scripts/protos_upstream.py $(FOLDER)
 
 proto: setup ## Generate the Python code of the .proto files
 	$(BIN)/python scripts/generate.py --proto

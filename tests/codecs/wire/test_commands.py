@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.wire.commands import (
     body_of,
     command_name,
@@ -55,6 +56,71 @@ def test_every_command_of_the_streams_is_known(stream: Path) -> None:
     for frame in decode_commands(stream.read_bytes()):
         assert body_of(frame.command) is not None
         assert "unknown_fields" not in str(command_to_json(frame))
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "field", "value"),
+    [
+        (
+            "SCALABLE_TOPIC_SUBSCRIBE",
+            "0849ca042608071218746f7069633a2f2f7075626c69632f64656661756c742f741a017322016328033001",
+            "scalableTopicSubscribe",
+            {
+                "request_id": 7,
+                "topic": "topic://public/default/t",
+                "subscription": "s",
+                "consumer_name": "c",
+                "consumer_id": 3,
+                "consumer_type": "CHECKPOINT",
+            },
+        ),
+        (
+            "SCALABLE_TOPIC_ASSIGNMENT_UPDATE",
+            "084bda043808031234080212300801100018ffff0122267365676d656e743a2f2f7075626c69632f64656661756c742f742f"
+            "303030302d376666662d31",
+            "scalableTopicAssignmentUpdate",
+            {
+                "consumer_id": 3,
+                "assignment": {
+                    "layout_epoch": 2,
+                    "segments": [
+                        {
+                            "segment_id": 1,
+                            "hash_start": 0,
+                            "hash_end": 32767,
+                            "segment_topic": "segment://public/default/t/0000-7fff-1",
+                        }
+                    ],
+                },
+            },
+        ),
+        (
+            "WATCH_SCALABLE_TOPICS_UPDATE",
+            "084dea041e08051a1a0a18746f7069633a2f2f7075626c69632f64656661756c742f74",
+            "watchScalableTopicsUpdate",
+            {"watch_id": 5, "diff": {"added": ["topic://public/default/t"]}},
+        ),
+        (
+            "WATCH_TC_ASSIGNMENTS_UPDATE",
+            "085082051b08011217081012130800120f70756c7361723a2f2f623a36363530",
+            "watchTcAssignmentsUpdate",
+            {
+                "watch_id": 1,
+                "snapshot": {
+                    "parallelism": 16,
+                    "assignments": [{"tc_id": 0, "broker_service_url": "pulsar://b:6650"}],
+                },
+            },
+        ),
+    ],
+)
+def test_commands_of_pulsar_5_have_their_fields(name: str, written: str, field: str, value: object) -> None:
+    """The bytes are those that the class BaseCommand of 5.0.0-M1 wrote."""
+    body = bytes.fromhex(written)
+    command = BaseCommand.FromString(body)
+    assert command_name(command) == name
+    assert message_to_json(command)[field] == value
+    assert command.SerializeToString() == body
 
 
 def test_a_stored_frame_is_broker_metadata_and_the_frame_that_was_sent() -> None:
