@@ -51,6 +51,28 @@ def test_a_directory_of_the_cookie_that_is_not_given_is_named(disk: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["same names", "other names"])
+def test_indexes_and_journals_do_not_stand_for_a_ledger_directory(disk: Path, *, moved: bool) -> None:
+    """Each kind of directory is on disks of its own, and the third ledger directory was not mounted."""
+    parts = {part: [f"/data/{part}/{number}" for number in (1, 2, 3)] for part in ("ledgers", "index")}
+    ledgers, indexes = ("\\t".join(["3", *paths]) for paths in parts.values())
+    cookie = f'4\nbookieHost: "b:3181"\njournalDir: "/data/j/1"\nledgerDirs: "{ledgers}"\n'
+    names = [*parts["ledgers"][:2], *parts["index"], "/data/j/1"]
+    whole = disk / "current"
+    for number, name in enumerate(names):
+        directory = disk / (f"copy{number}" if moved else name[1:]) / "current"
+        directory.mkdir(parents=True)
+        pattern = ("*.log", "*.log", "locations", "locations", "locations", "*.txn")[number]
+        for file in (*whole.glob(pattern), *(whole.glob("last*") if number < 2 else ())):
+            (shutil.copytree if file.is_dir() else shutil.copy)(file, directory / file.name)
+        (directory / "VERSION").write_text(f'{cookie}indexDirs: "{indexes}"\n')
+    shutil.rmtree(whole)
+    gap = "1 of /data/ledgers/1, /data/ledgers/2, /data/ledgers/3" if moved else "/data/ledgers/3"
+    assert [each for each in gaps_of(disk) if "directory" in each] == [
+        f"bookie b:3181, directory {gap} not given"
+    ]
+
+
 def test_a_disk_without_a_cookie_has_an_unknown_bookie(disk: Path) -> None:
     (disk / "current" / "VERSION").unlink()
     assert [gap.partition(",")[0] for gap in gaps_of(disk)] == ["a bookie without a VERSION file"]

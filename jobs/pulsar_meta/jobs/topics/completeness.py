@@ -127,15 +127,35 @@ def layout_gaps(layout: BookieLayout) -> Iterator[Gap]:
     if layout.bookie_id is None:
         yield Gap(None, "cookie", f"{_first(layout)}/VERSION", "does not exist or cannot be read")
         return
-    given = layout.directories
-    yield from _not_given(layout.bookie_id, "directory", layout.ledger_list, given)
-    if layout.index_list != layout.ledger_list:
-        yield from _not_given(layout.bookie_id, "index", layout.index_list, given)
-    if not any(path in layout.ledger_list for path in layout.journal_list):
-        # A directory with the name of a ledger directory is only a journal directory if it has journals.
-        others = [path for path in given if place(path, layout.ledger_list) == NOWHERE]
-        journals = list(dict.fromkeys((*layout.journal_dirs, *others)))
-        yield from _not_given(layout.bookie_id, "journal", layout.journal_list, journals)
+    ledgers, indexes, journals = layout.ledger_list, layout.index_list, layout.journal_list
+    yield from _not_given(
+        layout.bookie_id, "directory", ledgers, _candidates(layout, ledgers, layout.ledger_dirs)
+    )
+    if indexes != ledgers:
+        yield from _not_given(
+            layout.bookie_id, "index", indexes, _candidates(layout, indexes, layout.index_dirs)
+        )
+    if not any(path in ledgers for path in journals):
+        yield from _not_given(
+            layout.bookie_id, "journal", journals, _candidates(layout, journals, layout.journal_dirs)
+        )
+
+
+def _candidates(layout: BookieLayout, listed: Sequence[Path], of_part: Sequence[Path]) -> list[Path]:
+    """Return the given directories that may be in a list of the cookie.
+
+    A directory is a candidate if its path fits this list best, if it has such files (`of_part`), or if it has
+    no files of a bookie and fits no list.
+    """
+    lists = (layout.ledger_list, layout.index_list, layout.journal_list)
+    others = dict.fromkeys(path for each in lists for path in each if path not in listed)
+    filled = {*layout.ledger_dirs, *layout.index_dirs, *layout.journal_dirs}
+    places = {path: place(path, (*listed, *others)) for path in layout.directories}
+    return [
+        path
+        for path, at in places.items()
+        if 0 <= at < len(listed) or path in of_part or (at == NOWHERE and path not in filled)
+    ]
 
 
 def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:
