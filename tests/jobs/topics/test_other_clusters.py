@@ -51,6 +51,13 @@ def test_another_store_owns_ledgers_and_a_copy_of_the_same_does_not() -> None:
     assert OtherClusters(store, [again]).trees == []
 
 
+def test_a_tree_that_is_found_and_named_counts_once() -> None:
+    store = with_topic(with_topic(MemoryStore(), 1), 2, root="/west")
+    west = with_topic(MemoryStore("memory:west"), 2)
+    others = OtherClusters(store, [west, west])
+    assert [tree.label for tree in others.trees] == ["/west"]
+
+
 def test_the_store_of_bookkeeper_may_have_other_clusters() -> None:
     main, bookkeeper = (
         with_topic(MemoryStore("memory:a"), 1),

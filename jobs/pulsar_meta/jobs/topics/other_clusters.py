@@ -134,13 +134,15 @@ class OtherClusters:
         return next(iter(self.owners([ledger_id]).get(ledger_id, ())), None)
 
     def _find_trees(self) -> Iterator[Tree]:
-        """Yield the trees of other clusters, without those that have a separate BookKeeper."""
-        yield from (tree for tree in _trees_below(self.store) if not has_ledgers(tree))
+        """Yield the trees of other clusters, each once, without those that have a separate BookKeeper."""
+        known = [Tree(self.store, ""), *(each for each in _trees_below(self.store) if not has_ledgers(each))]
+        yield from known[1:]
         bookkeeper = self.store.ledgers if isinstance(self.store, RoutedStore) else None
         for other in (*([] if bookkeeper is None else [bookkeeper]), *self.others):
             below = (tree for tree in _trees_below(other) if not has_ledgers(tree))
             for tree in (Tree(other, ""), *below):
-                if not _is_same(tree, self.store):
+                if not any(_is_same(tree, each) for each in known):
+                    known.append(tree)
                     yield tree
 
     def _owners_in(self, tree: Tree) -> Iterator[Owner]:
@@ -190,11 +192,11 @@ def _trees_below(store: Store) -> list[Tree]:
     return [Tree(store, root) for root in cluster_roots(store)]
 
 
-def _is_same(tree: Tree, store: Store) -> bool:
-    """True if a tree in another store is the cluster itself, reached by another address."""
+def _is_same(tree: Tree, known: Tree) -> bool:
+    """True if a tree in another store is a known one, reached by another address."""
     first = list(islice(tree.records(), _COMPARED))
-    own_records = store.read_many([record.path for record in first])
+    known_records = known.store.read_many([f"{known.root}{record.path}" for record in first])
     return bool(first) and all(
-        own is not None and (own.value, own.version) == (record.value, record.version)
-        for record, own in zip(first, own_records, strict=True)
+        other is not None and (other.value, other.version) == (record.value, record.version)
+        for record, other in zip(first, known_records, strict=True)
     )
