@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from pulsar_meta.cli.render.findings import given_places, with_places
 from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.check.codes import finding
+from pulsar_meta.jobs.check.repairs import with_repair
 from tests.cli.program import as_text, pulsar_meta_here
 
 Capture = Callable[[str], Path]
@@ -50,3 +53,17 @@ def test_disk_counts_the_ledgers_of_another_cluster_as_its_own(moved: list[str],
     rows = as_json("disk", *urls, "--other-store", other)
     assert [row["role"] for row in rows if row["name"] == f"{PLAIN} of {other}"] == ["data"]
     assert not any(row["role"] == "orphan" and row["name"] == str(PLAIN) for row in rows)
+
+
+def test_a_repair_names_the_stores_of_the_check() -> None:
+    given = given_places("zk://a", ["bookie:"], ledger_store="zk://b", other_stores=["zk://c"])
+    unlisted = with_repair(finding("ledger-not-listed", "", topic=str(PLAIN), ledger_id=1)).document()
+    assert with_places(unlisted, given)["repair"] == (
+        f"pulsar-meta repair topic-record {PLAIN} --store zk://a --ledger-store zk://b --entries bookie:"
+        " --other-store zk://c"
+    )
+    # This command has no --other-store.
+    unknown = with_repair(finding("ledger-without-metadata", "", topic=str(PLAIN), ledger_id=1)).document()
+    assert with_places(unknown, given)["repair"].endswith("--ledger-store zk://b --entries bookie:")
+    copied = with_places(unlisted, given_places("snapshot:a", [], ledger_store="snapshot:b"))
+    assert copied["repair"] == f"pulsar-meta repair topic-record {PLAIN}"

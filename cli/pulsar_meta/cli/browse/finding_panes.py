@@ -144,7 +144,7 @@ def check(
     for finding in run.findings():
         job.advance(0)
         count += 1
-        found(with_places(finding.document(), *given))
+        found(with_places(finding.document(), given))
     ensure_not_empty(opened.store, run.scope, count + run.counts["topics"])
     notes = [] if source is None else [*source.notes, *map(str, source.faults)]
     about = [line(checked_text(run.counts, run.not_checked), "dim"), *lines(notes, "warning")]

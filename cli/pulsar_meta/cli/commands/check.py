@@ -17,7 +17,7 @@ import typer
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import Engine, EngineOptions, OtherStores, StoreUrl
-from pulsar_meta.cli.render.findings import VIEW, given_places, with_places
+from pulsar_meta.cli.render.findings import VIEW, GivenPlaces, given_places, with_places
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.render.text import checked_text, counted
@@ -211,7 +211,8 @@ def check(
         others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
         run = checkup(opened, source, names, choice, advance, urls=urls, passes=passes, others=others)
         run.stage = progress.stage
-        shown = _shown(run.findings(), options.hidden, counts, given_places(store, entries))
+        given = given_places(store, entries, ledger_store=shell.ledger_store, other_stores=other_stores)
+        shown = _shown(run.findings(), options.hidden, counts, given)
         _emit(shell, run, shown, redact(opened.url), options.hidden)
         ensure_not_empty(opened, run.scope, sum(counts.values()) + run.counts["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
@@ -345,12 +346,12 @@ def _shown(
     findings: Iterable[Finding],
     hidden: Sequence[Severity],
     counts: Counter[Severity],
-    given: tuple[list[str], list[str]],
+    given: GivenPlaces,
 ) -> Iterator[FindingDocument]:
     for finding in findings:
         counts[finding.severity] += 1
         if finding.severity not in hidden:
-            yield with_places(finding.document(), *given)
+            yield with_places(finding.document(), given)
 
 
 def _report_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:

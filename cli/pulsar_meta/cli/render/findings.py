@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
@@ -24,22 +24,48 @@ FIELDS = (
 )  # fmt: skip
 
 
-def given_places(store: str | None, entries: Iterable[str] | None) -> tuple[list[str], list[str]]:
-    """Return the --store and --entries options of this command line for use in repair commands.
+@dataclass(frozen=True, slots=True)
+class GivenPlaces:
+    """The options of this command line that a repair command needs, too, by the commands that accept them."""
+
+    store: Sequence[str] = ()
+    entries: Sequence[str] = ()
+    other_stores: Sequence[str] = ()
+
+
+def given_places(
+    store: str | None,
+    entries: Iterable[str] | None,
+    *,
+    ledger_store: str | None = None,
+    other_stores: Iterable[str] | None = None,
+) -> GivenPlaces:
+    """Return the options with the places of this command line.
 
     The URL of a copy is left out, because a repair has to change the original.
     """
-    where = [] if store is None or store.startswith(COPIES) else ["--store", redact(store)]
-    return where, [word for url in entries or () for word in ("--entries", redact(url))]
+    stores = (("--store", store), ("--ledger-store", ledger_store))
+    originals = [(option, url) for option, url in stores if url is not None and not url.startswith(COPIES)]
+    return GivenPlaces(
+        _words(originals),
+        _words(("--entries", url) for url in entries or ()),
+        _words(("--other-store", url) for url in other_stores or ()),
+    )
 
 
-def with_places(document: FindingDocument, store: list[str], entries: list[str]) -> FindingDocument:
-    """Return the finding with the given store and entries in its repair command."""
+def _words(options: Iterable[tuple[str, str]]) -> list[str]:
+    return [word for option, url in options for word in (option, redact(url))]
+
+
+def with_places(document: FindingDocument, given: GivenPlaces) -> FindingDocument:
+    """Return the finding with the given places in its repair command."""
     if "repair" not in document:
         return document
     words = shlex.split(document["repair"])
-    reads_entries = words[1] == "repair" and words[2] != "partitions"
-    return {**document, "repair": shlex.join([*words, *store, *(entries if reads_entries else ())])}
+    verb = words[2] if words[1] == "repair" else ""
+    entries = given.entries if verb not in ("", "partitions") else ()
+    others = given.other_stores if verb in ("topic-record", "adopt") else ()
+    return {**document, "repair": shlex.join([*words, *given.store, *entries, *others])}
 
 
 def _row(finding: Document) -> list[str]:
