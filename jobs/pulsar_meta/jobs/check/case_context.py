@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
@@ -14,9 +15,20 @@ from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.root_causes import RootCauses
 from pulsar_meta.jobs.topics.completeness import Gap
 from pulsar_meta.jobs.topics.cursors import state_of
-from pulsar_meta.jobs.topics.evidence import Case, EvidenceReader, LedgerEvidence, TopicLedgers
+from pulsar_meta.jobs.topics.evidence import (
+    Case,
+    EvidenceReader,
+    LedgerEvidence,
+    Piece,
+    TopicLedgers,
+    Witness,
+)
 from pulsar_meta.jobs.topics.owners import topics_listing
 from pulsar_meta.jobs.topics.topic import read_topic
+
+# As many other topics with unlisted ledgers are no accident.
+_MANY: Final = 2
+_NAME_STORE: Final = "If another cluster uses this BookKeeper, name its store (--other-store URL)"
 
 
 @dataclass(slots=True)
@@ -24,13 +36,14 @@ class CaseContext:
     """Reads and remembers evidence for all suspicions of a run.
 
     `causes` are causes that explain several findings. `listed_by` are the topics that list the ledgers whose
-    owner has to be judged. `copied` are ledgers whose metadata was reported as a copy. `not_checked` are
-    reasons for which a suspicion was dropped.
+    owner has to be judged. `with_unlisted` are topics with ledgers that no list has. `copied` are ledgers
+    whose metadata was reported as a copy. `not_checked` are reasons for which a suspicion was dropped.
     """
 
     reader: EvidenceReader
     causes: RootCauses
     listed_by: dict[int, list[str]] = field(default_factory=dict)
+    with_unlisted: set[str] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     not_checked: dict[str, str] = field(default_factory=dict)
     _topics: dict[str, TopicLedgers] = field(default_factory=dict)
@@ -87,6 +100,32 @@ class CaseContext:
         """Read which topics list these ledgers, in one pass over the store."""
         if ledger_ids:
             self.listed_by = topics_listing(ledger_ids, self.reader.store)
+
+    def note_unlisted(self, suspicion: Finding) -> None:
+        """Remember the topic of a ledger that no list has, unless another cluster refers to the ledger."""
+        others, ledger_id = self.reader.others, suspicion.ledger_id
+        if ledger_id is None or (others is not None and others.names(ledger_id)):
+            return
+        if suspicion.code == "ledger-not-listed" and suspicion.topic is not None:
+            self.with_unlisted.add(suspicion.topic)
+        elif suspicion.code == "orphan-ledger" and suspicion.evidence.get("role") == "data":
+            self.with_unlisted.add(str(suspicion.evidence.get("owner")))
+
+    def doubted(self, case: Case, name: str | None) -> Case:
+        """Return a case about ledgers of a topic with a doubt if an unknown cluster may own them.
+
+        Ledgers of a cluster that was not named look like unlisted ledgers of many topics. So if other topics
+        have such ledgers, too, custom metadata does not show which cluster's topic a ledger belongs to.
+        """
+        topics = len(self.with_unlisted - {name})
+        if topics < _MANY or any(piece.witness is Witness.DISKS for piece in case.supports):
+            return case
+        text = (
+            f"{topics} other topics have ledgers that they don't list, so another cluster may use BookKeeper"
+        )
+        return replace(
+            case, contradicts=(*case.contradicts, Piece(Witness.OTHER_CLUSTER, text)), next_step=_NAME_STORE
+        )
 
     def is_contested(self, name: str) -> bool:
         """Return True if another cluster refers to ledgers that were created for a topic of this name."""

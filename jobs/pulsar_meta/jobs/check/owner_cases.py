@@ -40,7 +40,7 @@ def judge_owner(context: CaseContext, suspicion: Finding, ledger_id: int) -> Ite
     elif not unlisted:
         yield with_case(suspicion, foreignness(case))
     elif not ledger.other_clusters:
-        yield with_case(suspicion, case)
+        yield with_case(suspicion, context.doubted(case, name))
 
 
 def _may_list(context: CaseContext, name: str, ledger_id: int) -> bool:
@@ -118,7 +118,7 @@ def judge_lost_record(context: CaseContext, suspicion: Finding) -> Iterator[Find
         next_step="Compare the topics of the clusters",
         only_witness=True,
     )
-    yield with_case(suspicion, case)
+    yield with_case(suspicion, context.doubted(case, name))
 
 
 def judge_record(context: CaseContext, suspicion: Finding) -> Finding:
@@ -126,17 +126,16 @@ def judge_record(context: CaseContext, suspicion: Finding) -> Finding:
     name = suspicion.topic
     if name is None or suspicion.cursor is not None or suspicion.ledger_id is not None:
         return suspicion
-    if not context.is_contested(name):
-        return suspicion
     text = "another cluster in the same BookKeeper names ledgers that were created for a topic of this name"
     case = Case(
         "all ledgers that name the topic are its own",
         (),
-        (Piece(Witness.OTHER_CLUSTER, text),),
+        (Piece(Witness.OTHER_CLUSTER, text),) if context.is_contested(name) else (),
         other_reading="some of them are the other cluster's",
         next_step="Find out to which topic they belong: whois LEDGER",
     )
-    return replace(with_case(suspicion, case), severity=suspicion.severity)
+    case = context.doubted(case, name)
+    return replace(with_case(suspicion, case), severity=suspicion.severity) if case.contradicts else suspicion
 
 
 def judge_orphan(context: CaseContext, suspicion: Finding, ledger_id: int) -> Iterator[Finding]:

@@ -7,8 +7,9 @@ contradicts the case and two independent witnesses support it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pulsar_meta.jobs.check.absence_cases import (
@@ -31,8 +32,9 @@ from pulsar_meta.jobs.check.owner_cases import (
 from pulsar_meta.jobs.check.root_causes import LOST_PART, RootCauses
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 
+UNLISTED: Final = "ledger-not-listed"
 # Findings about the owner of a ledger.
-OF_OWNERS: Final = frozenset(("ledger-not-listed", "ledger-foreign", "ledger-in-two-topics"))
+OF_OWNERS: Final = frozenset((UNLISTED, "ledger-foreign", "ledger-in-two-topics"))
 # Findings about missing entries.
 OF_ABSENCE: Final = frozenset(
     (
@@ -99,7 +101,10 @@ class Verdicts:
         context = self._context()
         context.causes.add_missing(context.reader)
         context.read_lists(set(self._ledgers_with_owners()))
+        for suspicion in self._pending:
+            context.note_unlisted(suspicion)
         judged = [result for suspicion in self._pending for result in self._judge(context, suspicion)]
+        judged = _without_doubtful_lists(judged)
         judged = context.causes.gather_lost_parts(judged)
         yield from context.causes.findings()
         yield from (each for each in judged if _is_still_blocked(each, judged))
@@ -173,6 +178,22 @@ def _may_be_redacted(context: CaseContext, suspicion: Finding) -> bool:
         return False
     (record,) = context.reader.store.read_many([suspicion.path])
     return record is not None
+
+
+def _without_doubtful_lists(judged: Sequence[Finding]) -> list[Finding]:
+    """Withdraw the repair of a topic's list if it would also add ledgers that may not be the topic's."""
+    doubtful = Counter(each.topic for each in judged if each.code == UNLISTED and each.undecided)
+    return [
+        replace(each, message=f"{each.message}; {_doubt(doubtful[each.topic])}", undecided=True)
+        if each.code == UNLISTED and not each.undecided and each.topic in doubtful
+        else each
+        for each in judged
+    ]
+
+
+def _doubt(count: int) -> str:
+    ledgers = "another ledger" if count == 1 else f"{count} other ledgers"
+    return f"repair topic-record would also add {ledgers} to the list, which may not be the topic's"
 
 
 def _is_still_blocked(each: Finding, judged: Sequence[Finding]) -> bool:
