@@ -104,6 +104,11 @@ class Cluster(Servers):
         return f"zk:{self._bookies.zookeeper.address}"
 
     @property
+    def metadata_service_uri(self) -> str:
+        """The URI of BookKeeper's metadata."""
+        return self._bookies.metadata_service_uri
+
+    @property
     def directory(self) -> Path:
         return self._bookies.directory
 
@@ -167,6 +172,10 @@ class Cluster(Servers):
 
     def bring_up(self) -> None:
         self._bookies.bring_up()
+        self.start_brokers()
+
+    def start_brokers(self) -> None:
+        """Write the cluster's metadata and start its brokers."""
         first = self.brokers[0]
         self._bookies.call(
             "tests.servers.inside:init_cluster",
@@ -176,7 +185,7 @@ class Cluster(Servers):
                 "--configuration-metadata-store": self._store,
                 "--web-service-url": first.admin_url,
                 "--broker-service-url": first.service_url,
-                "--existing-bk-metadata-service-uri": self._bookies.metadata_service_uri,
+                "--existing-bk-metadata-service-uri": self.metadata_service_uri,
             },
         )
         for number in range(len(self.brokers)):
@@ -189,7 +198,7 @@ class Cluster(Servers):
             "webServicePort": str(broker.web_port),
             "metadataStoreUrl": self._store,
             "configurationMetadataStoreUrl": self._store,
-            "bookkeeperMetadataServiceUri": self._bookies.metadata_service_uri,
+            "bookkeeperMetadataServiceUri": self.metadata_service_uri,
             f"{self._settings['lookupPropertyPrefix']}rack": broker.rack,
         }
         file = self.directory / f"broker{number}.conf"
