@@ -84,7 +84,8 @@ def with_ledger(ledger_id: int) -> Change:
 @pytest.mark.parametrize(
     "torn",
     [
-        Torn(without_schema_ledger, "schema-ledger-missing"),
+        # The schema's record is deleted right after its ledgers.
+        Torn(without_schema_ledger, "schema-ledger-missing", Severity.ERROR),
         Torn(without_cursors_and_first_ledger, "ledger-without-metadata"),
         # The cursors are deleted before the ledgers.
         Torn(without_first_ledger, "ledger-without-metadata", Severity.ERROR),
