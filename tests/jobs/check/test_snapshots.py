@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ import pytest
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.check.checkup import checkup
-from pulsar_meta.jobs.check.codes import Severity
+from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.jobs.values.snapshot import take_snapshot
-from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.damage import healthy_store
@@ -27,10 +28,14 @@ Change = Callable[[MemoryStore], None]
 
 
 class NumberedStore(MemoryStore):
-    """A store whose next ledger gets the id NEXT."""
+    """A store whose next ledger gets the id `following`."""
+
+    def __init__(self, following: int = NEXT) -> None:
+        super().__init__()
+        self.following = following
 
     def next_sequence(self, parent: str) -> int | None:
-        return NEXT
+        return self.following
 
 
 @dataclass(frozen=True)
@@ -111,3 +116,99 @@ def test_what_a_broker_may_have_been_doing_is_no_error(
     with open_store(f"snapshot:{tmp_path / 'all.ndjson'}") as snapshot:
         assert severities(snapshot) == [torn.severity]
         assert severities(snapshot, str(TOPIC)) in ([torn.severity], [])
+
+
+Step = Callable[[dict[str, Versioned]], None]
+
+
+def removed(*paths: str) -> Step:
+    def step(values: dict[str, Versioned]) -> None:
+        for path in paths:
+            del values[path]
+
+    return step
+
+
+def written(*records: Versioned) -> Step:
+    return lambda values: values.update({record.path: record for record in records})
+
+
+def deletion(store: NumberedStore) -> list[Step]:
+    """Return the steps in which a broker deletes TOPIC, which has a schema."""
+    ledgers, cursors = ledgers_of(store), [f"{TOPIC.path}/{name}" for name in store.children(TOPIC.path)]
+    order = schema_ledgers(store), [TOPIC.schema_path], cursors, ledgers[:1], ledgers[1:], [TOPIC.path]
+    return [removed(*paths) for paths in order]
+
+
+def creation(store: NumberedStore) -> list[Step]:
+    """Remove TOPIC; return the steps in which a broker creates it, each ledger before its record."""
+    paths = ledgers_of(store), [TOPIC.path], schema_ledgers(store), [TOPIC.schema_path]
+    cursors = [f"{TOPIC.path}/{name}" for name in store.children(TOPIC.path)]
+    steps = [written(*(store.values.pop(path) for path in group)) for group in (*paths, cursors)]
+    store.following = 0
+    return steps
+
+
+def trimming(store: NumberedStore) -> list[Step]:
+    """Return the steps in which a broker trims the first ledger of TOPIC."""
+    record = store.read(TOPIC.path)
+    info = decode_managed_ledger(record.value)
+    path = ledger_path(info.ledgerInfo[0].ledgerId)
+    del info.ledgerInfo[0]
+    return [written(record._replace(value=info.SerializeToString())), removed(path)]
+
+
+def ledgers_of(store: NumberedStore) -> list[str]:
+    return [ledger_path(ledger.ledger_id) for ledger in read_topic(store, TOPIC).ledgers]
+
+
+def schema_ledgers(store: NumberedStore, name: TopicName = TOPIC) -> list[str]:
+    owners = named_by(store.read(name.schema_path), None, lambda path, why: None)
+    return [ledger_path(owner.ledger_id) for owner in owners]
+
+
+def only_topic(store: NumberedStore) -> NumberedStore:
+    """Return a store with TOPIC alone, which has the schema of WITH_SCHEMA."""
+    kept = [TOPIC.path, *ledgers_of(store), *schema_ledgers(store, WITH_SCHEMA)]
+    kept += (f"{TOPIC.path}/{name}" for name in store.children(TOPIC.path))
+    small = NumberedStore()
+    small.values = {path: store.values[path] for path in kept}
+    schema = store.values[WITH_SCHEMA.schema_path]
+    small.values[TOPIC.schema_path] = schema._replace(path=TOPIC.schema_path)
+    return small
+
+
+def torn(store: NumberedStore, steps: list[Step], order: Sequence[str], done: Sequence[int]) -> NumberedStore:
+    """Return a copy of which each part in `order` was read after so many steps."""
+    copy = NumberedStore(store.following)
+    for count, part in zip(done, order, strict=True):
+        values = dict(store.values)
+        for step in steps[:count]:
+            step(values)
+        copy.values |= {path: record for path, record in values.items() if path.startswith(part)}
+    return copy
+
+
+# Oxia's order depends on the number of slashes.
+ORDERS = ("/ledgers", "/managed-ledgers", "/schemas"), ("/ledgers", "/schemas", "/managed-ledgers")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("change", [deletion, creation, trimming])
+def test_a_snapshot_that_was_read_during_a_change_has_no_error(
+    capture: Callable[[str], Path],
+    tmp_path: Path,
+    change: Callable[[NumberedStore], list[Step]],
+    order: Sequence[str],
+) -> None:
+    whole = NumberedStore()
+    whole.values = dict(healthy_store(capture("pulsar-4.2.4")).values)
+    store, alarms = only_topic(whole), list[tuple[tuple[int, ...], Finding]]()
+    steps = change(store)
+    for done in combinations_with_replacement(range(len(steps) + 1), 3):
+        file = tmp_path / f"{done}.ndjson"
+        take_snapshot(torn(store, steps, order, done), file, tool="test")
+        with open_store(f"snapshot:{file}") as snapshot:
+            findings = checkup(snapshot, None, (), CheckOptions()).findings()
+            alarms += ((done, each) for each in findings if each.severity is Severity.ERROR)
+    assert alarms == []
