@@ -29,7 +29,7 @@ java:
 	@BIN=$(BIN) sh scripts/need.sh java
 
 servers:
-	@BIN=$(BIN) sh scripts/need.sh java etcd openssl go
+	@BIN=$(BIN) sh scripts/need.sh java etcd openssl go groff
 	@$(BIN)/python -m tests.servers.class_archives
 
 maven:
@@ -113,7 +113,7 @@ executable: dist ## Build dist/pulsar-meta, one executable file for Linux that n
 	@BIN=$(BIN) sh scripts/executable.sh
 	cd dist && sha256sum pulsar-meta >> SHA256SUMS
 
-docs: setup ## Generate the reference pages and schemas
+docs: setup ## Generate the reference pages, man pages and schemas
 	$(BIN)/python scripts/generate.py --docs
 
 site: setup ## Build the documentation into build/site, strictly, with its pictures of a terminal

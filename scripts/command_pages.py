@@ -55,19 +55,19 @@ def sections() -> dict[str, Section]:
 
 def command_pages(program: Any) -> dict[Path, str]:
     """Return the pages of a program by path."""
-    commands, known = dict(_commands(program)), sections()
+    commands, known = dict(all_commands(program)), sections()
     pages = {_path(name): page(name, command, known[name]) for name, command in commands.items()}
     return {INDEX: index(commands), **pages}
 
 
-def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+def all_commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the commands of a group and of its groups, in the order of the program's help."""
     headings = [command.rich_help_panel for command in group.commands.values()]
     for name, command in sorted(
         group.commands.items(), key=lambda item: headings.index(item[1].rich_help_panel)
     ):
         if hasattr(command, "commands"):
-            yield from _commands(command, f"{name} ")
+            yield from all_commands(command, f"{name} ")
         else:
             yield before + name, command
 

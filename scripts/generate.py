@@ -1,4 +1,4 @@
-"""Generates the protobuf modules (--proto), and the reference pages and JSON Schemas (--docs).
+"""Generates the protobuf modules (--proto), and the reference pages, man pages and JSON Schemas (--docs).
 
 `--check` generates into a temporary directory and fails on any difference with the tree.
 """
@@ -19,6 +19,7 @@ from typing import Any
 from api_page import api_page
 from command_pages import command_pages
 from findings_page import findings_page
+from man_pages import MAN, man_pages
 
 ROOT = Path(__file__).parent.parent
 # Generates from this checkout, even if another one is installed.
@@ -75,7 +76,7 @@ def generate_schemas() -> dict[Path, str]:
 def pages() -> dict[Path, str]:
     """Return the generated pages by path."""
     written = {**command_pages(program()), FINDINGS: findings_page(), API: api_page()}
-    return {**written, **generate_schemas()}
+    return {**written, **generate_schemas(), **man_pages(program())}
 
 
 def check() -> list[Path]:
@@ -90,7 +91,7 @@ def check() -> list[Path]:
     wanted = pages()
     stale += [
         Path(path).relative_to(ROOT)
-        for folder in (SCHEMAS, COMMANDS)
+        for folder in (SCHEMAS, COMMANDS, MAN)
         for path in (ROOT / folder).iterdir()
         if Path(path).relative_to(ROOT) not in wanted
     ]

@@ -50,6 +50,7 @@ for what in "$@"; do
     java) need_java ;;
     etcd) command -v etcd >/dev/null 2>&1 || install etcd etcd-server "the tests run a real etcd" ;;
     openssl) command -v openssl >/dev/null 2>&1 || install openssl openssl "the tests make certificates for TLS" ;;
+    groff) command -v groff >/dev/null 2>&1 || install groff groff "the tests check our man pages with it" ;;
     promtool) command -v promtool >/dev/null 2>&1 || install promtool prometheus "the tests check our metrics and alert rules with it" ;;
     chromium) command -v chromium >/dev/null 2>&1 || install chromium chromium "the tests open pages in a real browser" ;;
     maven) command -v mvn >/dev/null 2>&1 || install Maven maven "the interop tests run real Pulsar from its published jars" ;;

@@ -64,7 +64,7 @@ def make_slim(wheel: Path) -> Path:
                 record = name.replace("pulsar_meta", module_name, 1)
                 continue
             data = source.read(name)
-            if ".dist-info/" in name:
+            if ".dist-info/" in name or ".data/" in name:
                 name = name.replace("pulsar_meta", module_name, 1)
             if name.endswith(".dist-info/METADATA"):
                 data = slim_metadata(data.decode(), project, slim).encode()

@@ -42,6 +42,11 @@ def wheel(built: Path) -> Path:
     return wheel_file
 
 
+def man_pages(names: list[str]) -> set[str]:
+    """The man pages among the files of a wheel, without the folder that has the name of the distribution."""
+    return {name.partition("/data/share/man/man1/")[2] for name in names} - {""}
+
+
 def modules(names: list[str]) -> set[str]:
     return {name for name in names if name.endswith((".py", ".pyi")) or "/codes/" in name}
 
@@ -136,12 +141,15 @@ def test_the_slim_wheel_has_the_same_modules_and_names_what_it_lacks(wheel: Path
     slim = Path(made.stdout.strip())
     with zipfile.ZipFile(wheel) as complete, zipfile.ZipFile(slim) as small:
         assert modules(small.namelist()) == modules(complete.namelist())
+        pages = {path.name for path in (ROOT / "docs" / "man").iterdir()}
+        assert man_pages(small.namelist()) == man_pages(complete.namelist()) == pages
         (record,) = [name for name in small.namelist() if name.endswith("RECORD")]
         recorded = [line.split(",")[0] for line in small.read(record).decode().splitlines()]
         assert recorded == small.namelist()
     programs = environment_with(slim, tmp_path / "installed", NOT_IN_SLIM)
     program = str(programs / "pulsar-meta")
     assert_runs([program], tmp_path)
+    assert (programs.parent / "share" / "man" / "man1" / "pulsar-meta.1").exists()
     frames = f"frames:{ROOT / 'fixtures' / 'release-0.1' / 'frames'}"
     asked = run(program, "verify-entries", "--entries", frames, cwd=tmp_path)
     assert (asked.returncode, asked.stderr) == (0, "checked: 1 ledger, 12 entries\n")

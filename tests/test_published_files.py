@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.servers.restartable import skip_or_fail
 
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
@@ -74,3 +77,19 @@ def test_a_wrong_tag_publishes_nothing() -> None:
     assert release.why_not("v1.2.3", "1.2.3", changelog) is None
     assert "the tag must be v1.2.3" in release.why_not("v1.2.4", "1.2.3", changelog)
     assert "no section" in release.why_not("v1.2.4", "1.2.4", changelog)
+
+
+def test_groff_accepts_the_man_pages() -> None:
+    if shutil.which("groff") is None:
+        skip_or_fail("groff", "groff is not installed")
+    for path in sorted((ROOT / "docs" / "man").iterdir()):
+        formatted = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-ww", "-P-cbou", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (formatted.returncode, formatted.stderr) == (0, ""), path
+        assert "\nSEE ALSO\n" in formatted.stdout, path
+    seek = (ROOT / "docs" / "man" / "pulsar-meta-seek.1").read_text()
+    assert "\\fB\\-\\-index\\-file FILE\\fP" in seek

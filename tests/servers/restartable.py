@@ -16,7 +16,8 @@ from tests.servers.processes import Process, Servers
 
 # The programs that some tests need. PULSAR_META_REQUIRED has the names of those that must be there, or `all`.
 PROGRAMS: Final = (
-    "java", "zookeeper", "etcd", "oxia", "maven", "go", "javac", "libjvm", "promtool", "chromium"
+    "java", "zookeeper", "etcd", "oxia", "maven", "go", "javac", "libjvm", "promtool", "chromium",
+    "groff",
 )  # fmt: skip
 
 
