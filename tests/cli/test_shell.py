@@ -231,6 +231,19 @@ def test_version_is_printed() -> None:
     assert run("--version").stdout.startswith("pulsar-meta ")
 
 
+def test_windows_is_not_supported() -> None:
+    """Runs the entry point without the modules that Windows lacks. Only the platform's name is made up."""
+    code = (
+        "import sys; sys.platform = 'win32'; sys.modules.update(fcntl=None, resource=None, termios=None);"
+        "from pulsar_meta.cli.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "pulsar-meta: Windows is not supported: use the Windows Subsystem for Linux (WSL)\n"
+    )
+
+
 def test_a_usage_error_is_json_if_the_output_is() -> None:
     result = run_here("decode", "--no-such-option", "-o", "json")
     assert result.returncode == 2

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 
 try:
     import signal
@@ -14,6 +15,10 @@ except KeyboardInterrupt:
 
 def main() -> None:
     """Load the command line and run it."""
+    if sys.platform == "win32":
+        # Said before anything is imported that Windows doesn't have.
+        sys.stderr.write("pulsar-meta: Windows is not supported: use the Windows Subsystem for Linux (WSL)\n")
+        sys.exit(2)
     # Imports create no garbage; collecting it takes a tenth of the start.
     gc.disable()
     from pulsar_meta.cli.app import main
