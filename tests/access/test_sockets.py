@@ -82,5 +82,6 @@ def test_addresses_where_no_server_listens_are_explained() -> None:
 
 def test_network_errors_are_put_into_words() -> None:
     assert reason(TimeoutError(), 10) == "no answer within 10 seconds"
+    assert reason(TimeoutError(), 1, "--x") == "no answer within 1 second (raise the limit with --x)"
     assert reason(UnicodeError("label too long"), 1) == "host name not found"
     assert reason(OSError("odd"), 1) == "odd"

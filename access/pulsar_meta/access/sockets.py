@@ -17,6 +17,8 @@ from typing import Final
 from pulsar_meta.codecs.errors import UsageError
 
 PIECE: Final = 64 << 10
+# How URLs of stores set the time limit.
+TIMEOUT_IN_URL: Final = "?timeout=SECONDS in the URL"
 
 _endpoint_re = re.compile(r"\[?(?P<host>.*?)\]?:(?P<port>\d+)")
 
@@ -100,15 +102,16 @@ class TimedSocket:
         return left
 
 
-def no_answer(seconds: float) -> str:
-    """Return the message for a server that did not answer in time."""
-    return f"no answer within {seconds:g} second{'' if seconds == 1 else 's'}"
+def no_answer(seconds: float, option: str | None = None) -> str:
+    """Return the message for a server that did not answer in time. `option` raises the limit."""
+    advice = "" if option is None else f" (raise the limit with {option})"
+    return f"no answer within {seconds:g} second{'' if seconds == 1 else 's'}{advice}"
 
 
-def reason(error: Exception, seconds: float) -> str:
-    """Return a short reason for a failed connection. `seconds` is the time limit."""
+def reason(error: Exception, seconds: float, option: str | None = None) -> str:
+    """Return a short reason for a failed connection. `seconds` is the limit, which `option` raises."""
     if isinstance(error, TimeoutError):
-        return no_answer(seconds)
+        return no_answer(seconds, option)
     if isinstance(error, socket.gaierror | UnicodeError):
         return "host name not found"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -161,7 +164,7 @@ def _try_connect(endpoint: str, seconds: float) -> str | None:
     try:
         TimedSocket(match["host"], int(match["port"]), seconds=seconds).close()
     except (OSError, UnicodeError) as error:
-        return reason(error, round(seconds, 1))
+        return reason(error, round(seconds, 1), TIMEOUT_IN_URL)
     return None
 
 

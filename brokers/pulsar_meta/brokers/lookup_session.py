@@ -32,6 +32,9 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.wire.commands import BrokerAddress, encode_command, take_command, text_of
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
 
+# The option of `lookup` that sets the time limit.
+TIMEOUT_OPTION: Final = "--timeout"
+
 
 class BrokerConnection:
     """A connection to a broker. All methods raise UnreachableError `timeout` seconds after the start."""
@@ -44,7 +47,7 @@ class BrokerConnection:
         try:
             self._socket = TimedSocket(address.host, address.port, seconds=timeout, context=context)
         except (OSError, UnicodeError) as error:
-            raise self._unreachable(f"cannot connect: {reason(error, timeout)}") from error
+            raise self._unreachable(f"cannot connect: {reason(error, timeout, TIMEOUT_OPTION)}") from error
 
     def ask(self, command: BaseCommand) -> BaseCommand:
         """Send `command` and return the next command that the broker sends."""
@@ -52,7 +55,7 @@ class BrokerConnection:
             self._socket.send(encode_command(command))
             return self._next()
         except OSError as error:
-            raise self._unreachable(reason(error, self._timeout)) from error
+            raise self._unreachable(reason(error, self._timeout, TIMEOUT_OPTION)) from error
 
     def _next(self) -> BaseCommand:
         while True:

@@ -9,6 +9,7 @@ Source: apache/pulsar tiered-storage/file-system FileSystemManagedLedgerOffloade
 
 from __future__ import annotations
 
+import os
 import re
 from abc import abstractmethod
 from bisect import bisect_right
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from pulsar_meta.access.sockets import no_answer
 from pulsar_meta.access.urls import redact, redact_about
 from pulsar_meta.codecs.bookie_files.offload import (
     LARGEST,
@@ -45,6 +47,11 @@ from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 
 # Ranges of this size are fetched in parallel if the file system supports it.
 _RANGE: Final = 1 << 20
+# Each group of ranges has a time limit of its own, so that large objects need no higher one.
+_RANGES_AT_ONCE: Final = 16
+# The environment variable that sets the time limit of a request, and the default in seconds.
+TIMEOUT: Final = "PULSAR_META_OFFLOAD_TIMEOUT"
+DEFAULT_TIMEOUT: Final = 60.0
 
 
 class ObjectFiles:
@@ -52,7 +59,7 @@ class ObjectFiles:
 
     def __init__(self, url: str) -> None:
         """Open a URL or path with fsspec. Raises UsageError if fsspec or the scheme is not supported."""
-        self.url, self.name = url, redact(url)
+        self.url, self.name, self._seconds = url, redact(url), _time_limit()
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:
@@ -79,7 +86,7 @@ class ObjectFiles:
     def _listing(self) -> dict[str, dict[str, Any]]:
         with self._translated():
             # A cached listing would hide new objects.
-            rows = self._system.ls(self.folder, detail=True, refresh=True)
+            rows = self._system.ls(self.folder, detail=True, refresh=True, **self._limit)
         return {row["name"].rstrip("/").rpartition("/")[2]: row for row in rows}
 
     def fetch(self, name: str, start: int, end: int) -> bytes:
@@ -89,14 +96,23 @@ class ObjectFiles:
         path = f"{self.folder.rstrip('/')}/{name}"
         starts = list(range(start, end, _RANGE))
         ends = [*starts[1:], end]
+        pieces: list[Any] = []
         with self._translated():
-            pieces: list[Any] = self._system.cat_ranges([path] * len(starts), starts, ends, on_error="raise")
+            for at in range(0, len(starts), _RANGES_AT_ONCE):
+                firsts, lasts = (numbers[at : at + _RANGES_AT_ONCE] for numbers in (starts, ends))
+                paths = [path] * len(firsts)
+                pieces += self._system.cat_ranges(paths, firsts, lasts, on_error="raise", **self._limit)
         data = b"".join(pieces)
         if len(data) != end - start:
             raise UnreachableError(
                 f"{name}: expected {end - start} bytes from {start} on, found {len(data)}", source=self.name
             )
         return data
+
+    @property
+    def _limit(self) -> dict[str, float]:
+        """The time limit of a request. Only file systems over a network accept one."""
+        return {"timeout": self._seconds} if self._system.async_impl else {}
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -108,10 +124,19 @@ class ObjectFiles:
             raise NotFoundError(
                 f"no such file or folder: {redact_about(self.url, str(error))}", source=self.name
             ) from error
+        except TimeoutError as error:
+            raise UnreachableError(no_answer(self._seconds, TIMEOUT), source=self.name) from error
         except Exception as error:
             # The exceptions of file systems have no common base class.
             text = f"{type(error).__name__}: {redact_about(self.url, str(error))}"
             raise UnreachableError(text, source=self.name) from error
+
+
+def _time_limit() -> float:
+    text = os.environ.get(TIMEOUT, "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 9 and int(text)):
+        raise UsageError(f"{TIMEOUT}: expected a number of seconds, found {text[:40]!r}")
+    return float(text or DEFAULT_TIMEOUT)
 
 
 class OffloadedLedgers(EntrySource):

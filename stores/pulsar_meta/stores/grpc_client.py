@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Event, RLock
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
-from pulsar_meta.access.sockets import connection_problem, no_answer
+from pulsar_meta.access.sockets import TIMEOUT_IN_URL, connection_problem, no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
@@ -256,7 +256,7 @@ class GrpcClient:
             raise TooLargeError(text, source=self._url.url) from error
         text = f"the server refused the request: {details or code.name}"
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            text = no_answer(self._timeout)
+            text = no_answer(self._timeout, TIMEOUT_IN_URL)
         elif code == grpc.StatusCode.UNAVAILABLE and details not in self.not_yet:
             text = self._unavailable(details, servers or self._url.endpoints)
         elif "xception" in details and "deserializing" in details:

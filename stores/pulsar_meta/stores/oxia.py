@@ -23,7 +23,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import Final, TypeVar
 
-from pulsar_meta.access.sockets import no_answer
+from pulsar_meta.access.sockets import TIMEOUT_IN_URL, no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
@@ -247,7 +247,7 @@ class OxiaStore(Store):
             if all(shard.leader for shard in shards):
                 self._known = shards
             elif time.monotonic() > deadline:
-                text = f"a shard has no leader: {no_answer(self._timeout)}"
+                text = f"a shard has no leader: {no_answer(self._timeout, TIMEOUT_IN_URL)}"
                 raise UnreachableError(text, source=self.url)
             else:
                 time.sleep(PAUSE)

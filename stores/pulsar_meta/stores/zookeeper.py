@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Final
 from uuid import uuid4
 
-from pulsar_meta.access.sockets import no_answer
+from pulsar_meta.access.sockets import TIMEOUT_IN_URL, no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import (
     ConflictError,
@@ -367,7 +367,7 @@ class ZookeeperStore(Store):
         deadline = time.monotonic() + self._timeout
         while not self._client.connected:
             if time.monotonic() > deadline:
-                raise UnreachableError(no_answer(self._timeout), source=self.url)
+                raise UnreachableError(no_answer(self._timeout, TIMEOUT_IN_URL), source=self.url)
             time.sleep(RETRY_PAUSE)
 
     @contextmanager
@@ -391,7 +391,7 @@ class ZookeeperStore(Store):
             text = f"{path}: the credentials don't allow it ({type(error).__name__})"
             raise UnreachableError(text, source=self.url) from error
         except (*_lost(), self._client.handler.timeout_exception) as error:
-            text = f"{path}: {no_answer(self._timeout)}"
+            text = f"{path}: {no_answer(self._timeout, TIMEOUT_IN_URL)}"
             raise UnreachableError(text, source=self.url) from error
         except kazoo.KazooException as error:
             text = f"{path}: the server refused the request ({type(error).__name__})"

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from threading import Event, Timer
 from typing import Any, Final
 
-from pulsar_meta.access.sockets import connection_problem, no_answer
+from pulsar_meta.access.sockets import TIMEOUT_IN_URL, connection_problem, no_answer
 from pulsar_meta.access.urls import ServerUrl, user_password
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 from pulsar_meta.stores.base import Write
@@ -81,7 +81,7 @@ def _start(client: Any, url: ServerUrl, answered: Event | None) -> str | None:
         if problem is not None:
             return problem
         ready.wait(max(url.timeout - (time.monotonic() - begun), 0))
-    return None if ready.is_set() else no_answer(url.timeout)
+    return None if ready.is_set() else no_answer(url.timeout, TIMEOUT_IN_URL)
 
 
 def _client(url: ServerUrl) -> Any:

@@ -25,6 +25,7 @@ ENVIRONMENT: Final = {
     "PULSAR_META_JOBS": "Number of processes that read logs, if --jobs is not given.",
     "PULSAR_META_SERVICE_URL": "Service URL that lookup asks, if --service-url is not given.",
     "PULSAR_META_MAX_UNPACKED": "Bytes to which a compressed file may grow. Default: 512 MiB.",
+    "PULSAR_META_OFFLOAD_TIMEOUT": "Seconds to wait for an answer of tiered storage. Default: 60.",
     "PULSAR_META_PROFILE": "Profile, if --profile is not given.",
     "PULSAR_META_CONFIG": "Config file. Default: $XDG_CONFIG_HOME/pulsar-meta/config.toml.",
     "XDG_STATE_HOME": "Directory for undo files, which are written to pulsar-meta/undo in it.",
