@@ -151,7 +151,8 @@ class Recorder:
         sys.settrace(self._see)
         yield
         sys.settrace(None)
-        calls = sorted(filter(None, map(_name_of, self._codes)))
+        # Threads that a test left behind may still call functions.
+        calls = sorted(filter(None, map(_name_of, self._codes.copy())))
         document = {"test": item.nodeid, "seconds": time.monotonic() - began, "calls": calls}
         with self._file.open("a") as out:
             out.write(json.dumps(document) + "\n")
