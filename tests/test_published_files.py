@@ -93,3 +93,20 @@ def test_groff_accepts_the_man_pages() -> None:
         assert "\nSEE ALSO\n" in formatted.stdout, path
     seek = (ROOT / "docs" / "man" / "pulsar-meta-seek.1").read_text()
     assert "\\fB\\-\\-index\\-file FILE\\fP" in seek
+
+
+def test_workflows_name_the_commit_of_each_action() -> None:
+    """The publisher of PyPI asks for its branch, which moves with each release of the action."""
+    used = {
+        action
+        for path in GITHUB.glob("workflows/*.yml")
+        for action in re.findall(r"uses: ([^.\s]\S+)", path.read_text())
+    }
+    unpinned = {action for action in used if not re.search(r"@[0-9a-f]{40}$", action)}
+    assert unpinned == {"pypa/gh-action-pypi-publish@release/v1"}
+
+
+def test_a_release_runs_the_tests_of_every_push() -> None:
+    release = (GITHUB / "workflows" / "release.yml").read_text()
+    assert "  test:\n    uses: ./.github/workflows/test.yml\n  build:\n    needs: test\n" in release
+    assert "  workflow_call:\n" in (GITHUB / "workflows" / "test.yml").read_text()
