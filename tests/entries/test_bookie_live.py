@@ -13,6 +13,7 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.entries.base import RawEntry, read_each
 from pulsar_meta.entries.bookie_client import TIMEOUTS_TO_GIVE_UP, Ensembles, Segment
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
@@ -168,6 +169,24 @@ def test_a_bookie_that_answers_between_time_outs_is_asked_again() -> None:
 def test_another_bookie_serves_the_entries_of_one_that_drips() -> None:
     with bookies(dripping(b"\0\0\0\x40"), bookie(honest(3)), last=3) as source:
         assert [entry.entry_id for entry in source.read_many(LEDGER)] == [0, 1, 2, 3]
+
+
+def test_a_ledger_that_is_deleted_while_it_is_read_has_no_more_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, reads = Cluster.ensembles, 0
+
+    def read_once(self: Cluster, ledger_id: int, *, again: bool = False) -> Ensembles:
+        nonlocal reads
+        reads += 1
+        return read(self, ledger_id if reads == 1 else ledger_id + 1, again=again)
+
+    with bookies(bookie(honest(3))) as source:
+        monkeypatch.setattr(Cluster, "ensembles", read_once)
+        # The first read shows that there are entries.
+        assert [outcome for _, outcome in read_each(source, LEDGER) if isinstance(outcome, RawEntry)] == []
+        assert reads > 1
+        assert source.lacking(LEDGER, 0) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,11 @@ def _create_and_delete(client: Any, number: int) -> None:
 
 
 def _write(client: Any, number: int) -> None:
-    """Write to a topic that nobody trims, and acknowledge every other message, which leaves holes."""
+    """Write to a topic that nobody trims, and acknowledge every other message, which leaves holes.
+
+    Writes less often as the topic grows, because every reader reads all of it.
+    """
+    _stop.wait(min(number // 100, 10))
     schema = JClass(f"{API}.Schema").STRING
     for subscription in (KEEPS, MARKS):
         consumer = client.newConsumer(schema).topic(WRITTEN).subscriptionName(subscription).subscribe()

@@ -115,8 +115,14 @@ class LiveBookies(EntrySource):
             raise
 
     def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
-        """Return the bookies that should have an entry and answer that they don't."""
-        ensembles = self._cluster.ensembles(ledger_id)
+        """Return the bookies that should have an entry and answer that they don't.
+
+        There are none if the ledger was deleted meanwhile.
+        """
+        try:
+            ensembles = self._cluster.ensembles(ledger_id)
+        except NotFoundError:
+            return frozenset()
         return frozenset(
             bookie
             for bookie in ensembles.replicas(entry_id)
@@ -124,10 +130,16 @@ class LiveBookies(EntrySource):
         )
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        """Yield a ledger's entries within [first, last], sorted, without missing ones."""
+        """Yield a ledger's entries within [first, last], sorted, without missing ones.
+
+        Ends early if the ledger is deleted meanwhile.
+        """
         wanted = iter(self.entry_ids(ledger_id, first, last))
         while entry_ids := list(islice(wanted, ENTRIES_AT_ONCE)):
-            ensembles = self._cluster.ensembles(ledger_id)
+            try:
+                ensembles = self._cluster.ensembles(ledger_id)
+            except NotFoundError:
+                return
             batch = self._read_run(ensembles, entry_ids)
             rest = self._read_replicas(ensembles, [id_ for id_ in entry_ids if id_ not in batch])
             for entry_id in entry_ids:
