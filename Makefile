@@ -10,7 +10,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: protos-upstream help setup java servers maven demo quick test test-lowest test-newest lint proto interop chaos mutants bench growth copies same-output house walk \
+.PHONY: captures protos-upstream help setup java servers maven demo quick test test-lowest test-newest lint proto interop chaos mutants bench growth copies same-output house walk \
   dist release-check pex executable docs site lock clean
 
 help: ## List what can be made
@@ -88,6 +88,9 @@ house: setup ## Print the modules, lines and imports of each package (ARGS="REVâ
 
 walk: setup ## Print the functions that a command runs (ARGS="get topic orders --store URL")
 	@$(BIN)/python scripts/walk.py . $(ARGS)
+
+captures: setup servers maven ## Capture a new Pulsar (RELEASE=5.0.0) in build/captures, and print what we don't understand in it
+	$(BIN)/python -m tests.servers.new_release $(RELEASE) build/captures
 
 protos-upstream: setup ## Compare our .proto files with checkouts of Pulsar and BookKeeper in FOLDER
 	$(BIN)/python scripts/protos_upstream.py $(FOLDER)
