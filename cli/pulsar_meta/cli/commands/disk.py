@@ -41,6 +41,7 @@ from pulsar_meta.jobs.disk.usage import (
 from pulsar_meta.jobs.disk.whois import IN_MEMORY
 from pulsar_meta.jobs.disk.whois import whois as owners_and_reasons
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.topics.completeness import directories_not_given
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.scope import check_inhabited
 from pulsar_meta.jobs.topics.topic import parse_ledger_id
@@ -135,6 +136,7 @@ def disk(
         rows, view = _rows(by, change, urls, opened, source, usage, owned, faults)
         checked = {"ledgers": len(usage.ledgers), "entries": usage.total.entries}
         left_out = unseen | _left_out(owned) | unsized(usage.unsized)
+        left_out |= {str(gap): "its files are not counted" for gap in directories_not_given(source, urls)}
         if change is not None and change.retention is None:
             left_out["retention"] = "policies may keep ledgers longer, see --if-retention"
         shell.emit(rows, view, about=lambda: (*map(redact, urls), checked_text(checked, left_out)))

@@ -38,6 +38,7 @@ from pulsar_meta.jobs.rebuild.rebuilt import (
     write_rebuilt,
 )
 from pulsar_meta.jobs.rebuild.scan import Scanner, WorkFile, local_scanner, work_file_head, work_file_of
+from pulsar_meta.jobs.topics.completeness import directories_not_given
 from pulsar_meta.jobs.topics.topic import Ledger
 
 # The lines that name ledgers are shorter, even if all names in them have their largest size.
@@ -253,7 +254,8 @@ def _write(
         "schemas": sum("schema" in value.facts for value in written),
         "values": sum(value.value is not None for value in written),
     }
-    shell.summary(counts, NOT_MADE)
+    gaps = {str(gap): "the ledgers in it are not rebuilt" for gap in directories_not_given(source)}
+    shell.summary(counts, gaps | NOT_MADE)
 
 
 def _now() -> str:

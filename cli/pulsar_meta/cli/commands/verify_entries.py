@@ -31,6 +31,7 @@ from pulsar_meta.jobs.entries.entry_check import EntryFault, LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.live_changes import LiveChanges
+from pulsar_meta.jobs.topics.completeness import directories_not_given
 
 SIZE_UNIT = 2**20
 
@@ -97,7 +98,10 @@ def verify_entries(
             # The metadata may count entries that were written after the disks were opened.
             source = stack.enter_context(open_entry_sources(urls, opened))
         sources = Sources(opened.url if opened else None, tuple(urls))
-        settings = CheckSettings(max_size * SIZE_UNIT, copies=not one_copy)
+        gaps = directories_not_given(source, urls)
+        coverage.not_checked |= {str(gap): "entries that were not found may be in it" for gap in gaps}
+        incomplete = frozenset(gap.bookie for gap in gaps if gap.bookie is not None)
+        settings = CheckSettings(max_size * SIZE_UNIT, copies=not one_copy, incomplete=incomplete)
         coverage.not_checked |= unread_copies(tasks, source, one_copy=one_copy)
         check = _checker(faults, engine, jobs, tasks, sources, source, settings)
         progress = stack.enter_context(shell.progress(len(tasks), "ledgers"))

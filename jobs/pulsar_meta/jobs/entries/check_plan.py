@@ -45,10 +45,14 @@ class LedgerTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """The largest payload in bytes to decompress, and whether all copies of an entry are verified."""
+    """The largest payload in bytes to decompress, and whether all copies of an entry are verified.
+
+    `incomplete` are bookies of which a ledger directory was not given.
+    """
 
     max_size: int
     copies: bool = True
+    incomplete: frozenset[str] = frozenset()
 
 
 Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
@@ -101,7 +105,14 @@ def check_task(
     patience, part = patience or Patience(), task.part
     copies = check_copies(part, source, task.form, patience) if settings.copies else CopyReport()
     good = without_bad_copies(source, part.ledger.ledger_id, copies.bad)
-    report = check_range(part, good, task.form, max_size=settings.max_size, patience=patience)
+    report = check_range(
+        part,
+        good,
+        task.form,
+        max_size=settings.max_size,
+        patience=patience,
+        incomplete=settings.incomplete,
+    )
     report.add_copies(copies)
     return report
 

@@ -147,16 +147,18 @@ def check_range(
     *,
     max_size: int = DEFAULT_MAX_SIZE,
     patience: Patience | None = None,
+    incomplete: frozenset[str] = frozenset(),
 ) -> LedgerReport:
     """Check a ledger's entries within a range. The faults are in order.
 
-    `patience` is shared by all ranges that are checked together.
+    `patience` is shared by all ranges that are checked together. Entries that only the `incomplete` bookies
+    should have are not missing.
     """
     cut = part.last is not None and part.last + 1 != part.ledger.entries
     check = _LedgerCheck(
         LedgerReport(part.ledger.ledger_id, cut=cut, segment=part.segment), form, max_size, part.first
     )
-    check.placement = placement(part.ledger, source)
+    check.placement = placement(part.ledger, source, incomplete)
     expected = part.first
     try:
         ledger_id, patience = part.ledger.ledger_id, patience or Patience()

@@ -158,6 +158,11 @@ def _candidates(layout: BookieLayout, listed: Sequence[Path], of_part: Sequence[
     ]
 
 
+def directories_not_given(source: EntrySource, urls: Sequence[str] = ()) -> list[Gap]:
+    """Return the ledger directories of the given bookies that were not given. `urls` as above."""
+    return [gap for gap in completeness_of(source, urls).every_gap if gap.part == "directory"]
+
+
 def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:
     """Yield the entry logs that do not exist although the index refers to them for a ledger. Needs NumPy."""
     for part in source.parts:

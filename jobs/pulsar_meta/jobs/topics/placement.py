@@ -79,14 +79,17 @@ class Placement:
                 yield stripe, start, stop
 
 
-def placement(ledger: Ledger, source: EntrySource) -> Placement:
-    """Find out which entries of a ledger `source` should have."""
+def placement(ledger: Ledger, source: EntrySource, incomplete: frozenset[str] = frozenset()) -> Placement:
+    """Find out which entries of a ledger `source` should have.
+
+    None is expected from the `incomplete` bookies, of which a ledger directory was not given.
+    """
     if ledger.metadata == "absent" and ledger.state == "unknown":
         return Placement((), deleted=True)
     if source.bookies is None or ledger.bookkeeper is None:
         return Placement()
     try:
-        return placement_on(ledger.bookkeeper.ensembles(), source.bookies)
+        return placement_on(ledger.bookkeeper.ensembles(), source.bookies - incomplete)
     except DecodeError:
         # Without an ensemble, any entry may be on any bookie.
         return Placement()
