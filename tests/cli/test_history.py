@@ -45,6 +45,8 @@ def test_changed_fields_have_old_and_new_values(history: str, run: Run) -> None:
     assert [change["change"] for change in changes] == ["created", "changed", "changed"]
     fields = {difference["field"] for difference in changes[-1]["differences"]}
     assert "value.cursorsLedgerId" in fields
+    page = run(*words, "-o", "html").stdout.decode()
+    assert page.count("<svg") == 3
     lines = run(*words).stdout.decode().splitlines()
     assert len(lines) == 3
     assert "cursorsLedgerId" in lines[-1]

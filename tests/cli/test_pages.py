@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.cli.commands.snapshot import HISTORY
 from pulsar_meta.cli.render.pages import page, table
 from pulsar_meta.cli.render.tables import View
 from tests.cli.program import as_text, pulsar_meta_here
@@ -140,6 +141,38 @@ def test_a_heat_map_adds_up_to_the_backlogs(capture: Capture) -> None:
         assert sum(int(text) for _, text in cells if text != "·") == line["backlog"]
         assert {level for level, text in cells if text == "·"} <= {"0"}
     assert "by_ledger" not in lines[0]
+
+
+def test_a_plan_shows_sizes_before_and_after_on_one_scale(capture: Capture) -> None:
+    store = f"snapshot:{capture('pulsar-4.2.4')}/metadata.ndjson"
+    words = ("compress-cursors", "--compression", "none", "--topic", "marks", "--store", store)
+    done = as_text(pulsar_meta_here(*words, "--dry-run", "-o", "html"))
+    assert done.returncode == 0
+    assert "8 seen, 4 to rewrite: 18403 -&gt; 32372 bytes" in done.stdout
+    [row] = [row for row in done.stdout.split("<tr>") if "huge<" in row.replace("<wbr>", "")]
+    assert re.findall(r'class="bar" x="0.000" width="([\d.]+)"', row) == ["56.141", "100.000"]
+
+
+def test_a_page_of_a_plan_needs_a_dry_run(tmp_path: Path) -> None:
+    value = tmp_path / "store" / "x" / ".value"
+    value.parent.mkdir(parents=True)
+    value.write_bytes(b"1")
+    words = ("rm", "/x", "--version", "0", "--store", f"dir:{tmp_path / 'store'}", "--yes", "-o", "html")
+    refused = as_text(pulsar_meta_here(*words))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "-o html shows a plan: add --dry-run" in refused.stderr
+    assert value.exists()
+
+
+def test_the_history_of_a_cursor_is_drawn_as_its_progress() -> None:
+    means = [{}, {"acknowledged": 30}, {"again": 20}, {"acknowledged": 40}]
+    changes = [
+        {"path": "/a", "change": "changed", "differences": [], "means": {"text": "x", **each}}
+        for each in means
+    ]
+    [section] = HISTORY.sections(changes)
+    widths = [part.width for row in section.rows for cell in row.cells for part in cell.parts]
+    assert widths == [0, 0.6, 0.2, 1.0]
 
 
 def differing(folder: Path, tmp_path: Path) -> list[str]:

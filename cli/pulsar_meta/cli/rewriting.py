@@ -141,9 +141,9 @@ def write(
     Prints the summary to stdout. Raises typer.Exit with the highest exit code of all values, and UsageError
     for a format that can't show a summary.
     """
-    if shell.format not in SUMMARY_FORMS and not (options.dry_run and shell.format is Format.CSV):
+    if shell.format not in SUMMARY_FORMS and not options.dry_run:
         # Checked before the writes; the summary is printed after them.
-        raise UsageError(f"invalid -o {shell.format}: choose table, json, ndjson or plain")
+        raise UsageError(f"-o {shell.format} shows a plan: add --dry-run, or choose json, ndjson or plain")
     terms = terms_of(options, bulk)
     if options.dry_run:
         _show_plan(shell, store, rewrite, terms)
@@ -291,7 +291,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
         data.emit([summary.document(None)], PLAN, single=True)
     else:
         shell.note(f"store: {identity.instance_id or identity.url}")
-        data.emit(lines, PLAN)
+        data.emit(lines, PLAN, about=lambda: planned_lines(summary.document(None)))
     shell.note("; ".join(planned_lines(summary.document(None))))
     _print_hints(shell, summary)
     if summary.skipped_for[NOT_THERE]:

@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Annotated, Final, NotRequired, TypedDict
@@ -20,6 +20,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, PlaceArgument, ShowSecrets, StoreUrl
 from pulsar_meta.cli.outputs import atomic_file
+from pulsar_meta.cli.render.pages import Section
 from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
 from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
 from pulsar_meta.cli.repairing import ConfirmSeveral, write_confirmed
@@ -239,12 +240,30 @@ def history_of(
         progress = stack.enter_context(shell.progress(unit="changes"))
         progress.stage(f"history of {path}")
         changes = totals.count(history(opened, path, options, source, faults.report))
-        shell.emit(progress.counting(changes), View(HEADINGS, _row, right=RIGHT, fields=COLUMNS))
+        shell.emit(progress.counting(changes), HISTORY, about=lambda: [redact(opened.url), path])
         left_out = ABOUT_TIME.copy() if not totals.times else {}
         if source is None and totals.ledgers:
             left_out["steps in the cursor's ledgers"] = "no --entries"
         shell.summary({"changes": totals.changes, "steps": totals.steps}, left_out)
         faults.finish(source)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView(View):
+    """The changes of a value; an HTML page draws them as a time line."""
+
+    def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
+        """Yield the table, with bars for the entries that a cursor had acknowledged, or for sizes."""
+        changes, progress = list(documents), [0]
+        for means in (change.get("means", {}) for change in changes):
+            progress.append(progress[-1] + means.get("acknowledged", 0) - means.get("again", 0))
+        least = min(progress)
+        drawn = [{**change, "progress": at - least} for change, at in zip(changes, progress[1:], strict=True)]
+        moves = any(progress)
+        view = replace(self, bars={"means": "progress"} if moves else self.bars)
+        text = "A bar shows the entries that the subscription had acknowledged since the first change."
+        for section in View.sections(view, drawn):
+            yield replace(section, heading="Changes", notes=[text] if moves else [])
 
 
 @dataclass(slots=True)
@@ -271,6 +290,11 @@ def _row(document: Document) -> list[str]:
     cells = [str(document.get(name, "")) for name in COLUMNS[:-2]]
     means = document.get("means", {}).get("text", "")
     return [*cells, means, change_summary(document["differences"])]
+
+
+HISTORY = HistoryView(
+    HEADINGS, _row, right=RIGHT, fields=COLUMNS, title="History of a value", bars={"size (bytes)": "size"}
+)
 
 
 def undo(

@@ -76,8 +76,11 @@ class LinesView(View):
         for topic, members in by_topic.items():
             if any(line["by_ledger"] for line in members):
                 yield heat_map(topic, members)
+        if len(by_topic) == 1:
+            lines = [{**line, "topic": ""} for line in lines]
+        of = f" of {next(iter(by_topic))}" if len(by_topic) == 1 else ""
         for section in View.sections(self, lines):
-            yield replace(section, heading="Subscriptions")
+            yield replace(section, heading=f"Subscriptions{of}")
 
 
 LINES = LinesView(

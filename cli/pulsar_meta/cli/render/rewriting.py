@@ -120,6 +120,8 @@ PLAN = View(
         "scalable_topic",
         "cursor",
     ),
+    title="Plan: values before and after",
+    bars={"before (bytes)": "size_before", "after (bytes)": "size_after"},
 )
 
 
