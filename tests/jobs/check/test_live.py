@@ -9,6 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check import recheck
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Severity
@@ -82,6 +83,26 @@ def test_a_topic_that_is_being_deleted_is_not_reported(
         DeletingStore(store, topic.path, reads), None, (str(topic),), CheckOptions()
     ).findings()
     assert [finding for finding in findings if finding.severity is Severity.ERROR] == []
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_the_schema_of_a_topic_that_is_being_deleted_is_not_missing(
+    capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    folder, topic = capture("pulsar-4.2.4"), TopicName.parse("strings")
+    store = DeletingStore(healthy_store(folder), topic.path, -1)
+    ledgers = [ledger_path(ledger.ledger_id) for ledger in read_topic(store, topic).ledgers]
+    del store.values[topic.schema_path]
+
+    def delete(seconds: float) -> None:
+        for path in (topic.path, *ledgers) if deleted else ():
+            store.values.pop(path, None)
+
+    monkeypatch.setattr(recheck, "sleep", delete)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        urls = [f"bookie-disk:{folder}"]
+        found = list(checkup(store, source, (str(topic),), CheckOptions(), urls=urls).findings())
+    assert [finding.code for finding in found] == ([] if deleted else ["schema-version-missing"])
 
 
 def test_a_lost_ledger_is_reported_after_several_looks(

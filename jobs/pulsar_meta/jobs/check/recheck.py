@@ -35,7 +35,7 @@ _AGREEING: Final = 2
 LIVE_LOOKS: Final = 3
 PAUSE: Final = 1.0
 # Findings that the deletion of a topic causes for a moment.
-_DURING_DELETION: Final = frozenset(("ledger-without-metadata", "leftover"))
+_DURING_DELETION: Final = frozenset(("ledger-without-metadata", "leftover", "schema-version-missing"))
 # Findings that compare two records, or a record with BookKeeper's metadata.
 _COMPARING: Final = frozenset(
     (
