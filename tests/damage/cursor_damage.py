@@ -312,11 +312,29 @@ def bucket_gone(patient: Patient) -> None:
         patient.expect("orphan-bucket", ledger_path(ledger_id), ledger_id, Severity.NOTE)
 
 
+def bucket_of_data(patient: Patient) -> None:
+    """Let a subscription refer to another topic's data ledger as an index of delayed messages."""
+    topic, other = (
+        patient.choose(lambda topic: bool(_plain_buckets(patient, topic))),
+        patient.choose(has_data),
+    )
+    path, info = patient.rng.choice(_plain_buckets(patient, topic))
+    info.cursorProperties[0].value = str(counted(other)[0])
+    patient.put(path, info.SerializeToString())
+    patient.undecided |= {"orphan-bucket", "record-unreadable"}
+    patient.expect("bucket-ledger-foreign", topic, counted(other)[0])
+
+
+def _plain_buckets(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]]:
+    """Return the cursors of a topic that refer to indexes of delayed messages."""
+    return [record for record in patient.records(topic) if any(bucket_ledgers(record[1]))]
+
+
 DAMAGE = by_name(
     *(cursor_beyond, cursor_past_a_ledger, cursor_in_vanished, ranges, idle, cursor_ledger_gone),
     *(cursor_of_another_topic, cursor_before_the_next_ledger, range_inverted, too_many_acks),
     compaction_points_to_data,
     *(cursor_ledger_foreign, cursor_entries_gone, cursor_entry_garbage, cursors_alone, compaction_gone),
     cursor_entry_large,
-    *(compacted_ledger_gone, bucket_gone),
+    *(compacted_ledger_gone, bucket_gone, bucket_of_data),
 )

@@ -104,6 +104,17 @@ def digest_changed(patient: Patient) -> None:
     patient.expect("ledger-digest-differs", topic, ledger_id, patient.severity_of_loss(topic, ledger_id))
 
 
+def password_changed(patient: Patient) -> None:
+    """Change the password in a ledger's metadata."""
+    topic, ledger_id, _ = _ledger(patient)
+
+    def change(metadata: LedgerMetadataFormat) -> None:
+        metadata.password = b"another"
+
+    patient.change_metadata(ledger_id, change)
+    patient.expect("ledger-password-differs", topic, ledger_id, patient.severity_of_loss(topic, ledger_id))
+
+
 def index_behind(patient: Patient) -> None:
     """Lower the index that a topic's next message continues from."""
     patient.need_entries()
@@ -118,5 +129,6 @@ def index_behind(patient: Patient) -> None:
 
 
 DAMAGE = by_name(
-    *(entries_gone, tail_gone, middle_gone, one_disk_lost, end_is_short, digest_changed, index_behind)
+    *(entries_gone, tail_gone, middle_gone, one_disk_lost, end_is_short, digest_changed, index_behind),
+    password_changed,
 )

@@ -137,3 +137,9 @@ def _digest(kind: DigestType, header: memoryview, data: memoryview, password: by
         mac.update(data)
         return mac.digest()
     return b""
+
+
+def master_key(password: bytes) -> bytes:
+    """Compute the master key that bookies store for a ledger's password."""
+    # SHA-1 is part of BookKeeper's format.
+    return hashlib.sha1(b"ledger" + password, usedforsecurity=False).digest()

@@ -22,6 +22,7 @@ from pulsar_meta.jobs.check.cluster import (
     cookie_findings,
     generator,
     older_store,
+    record_findings,
     registration_findings,
 )
 from pulsar_meta.jobs.check.codes import Finding, Severity, code, finding
@@ -381,6 +382,7 @@ class Checkup:
         yield from cookie_findings(
             [disk for url in urls for disk in find_bookies(split_url(url)[0])], index.around
         )
+        yield from record_findings(index.around)
         yield from bookie_findings(self.store, self.context, index)
         yield from registration_findings(self.store, index.around)
         orphans = Orphans(self.store, self.context, index)

@@ -28,6 +28,7 @@ from pulsar_meta.stores.base import Store
 # The most ledgers or bookies that a finding names.
 _NAMED: Final = 10
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
+LAYOUT: Final = f"{LEDGERS}/LAYOUT"
 GENERATOR: Final = f"{LEDGERS}/idgen"
 _BROKERS: Final = "/loadbalance/brokers"
 # The owners of bundles.
@@ -123,11 +124,20 @@ def _unknown(store: Store, bookie: str, ledgers: _BookieLedgers) -> Finding:
 
 def cookie_findings(disks: Sequence[BookieLayout], around: BookieRecords) -> Iterator[Finding]:
     """Yield the directories of these disks whose cookie differs from the store's."""
-    for bookie in disks if around.cookies else ():
+    for bookie in disks if around.cookies or INSTANCE_ID in around.other else ():
         for directory in dict.fromkeys((*bookie.ledger_dirs, *bookie.index_dirs, *bookie.journal_dirs)):
-            cookie = _cookie_on_disk(directory)
+            try:
+                cookie = _cookie_on_disk(directory)
+            except DecodeError as error:
+                yield _broken_cookie(directory, error)
+                continue
             if cookie is not None and cookie.fields.bookieHost:
                 yield from _compare_cookie(cookie, directory, around)
+
+
+def _broken_cookie(directory: Path, error: DecodeError) -> Finding:
+    text = f"the file VERSION can't be decoded, so the bookie does not start with this disk: {error.message}"
+    return finding("cookie-differs", text, path=str(directory), evidence={"directory": str(directory)})
 
 
 def _compare_cookie(cookie: Cookie, directory: Path, around: BookieRecords) -> Iterator[Finding]:
@@ -140,15 +150,14 @@ def _compare_cookie(cookie: Cookie, directory: Path, around: BookieRecords) -> I
         return
     try:
         stored = decode_cookie(record.value).fields
-    except DecodeError as error:
-        yield finding("cookie-differs", f"the cookie in the store: {error.message}", path=path)
+    except DecodeError:
+        # The record is reported on its own.
         return
     wrong = [name for name in _COOKIE_FIELDS if getattr(stored, name) != getattr(cookie.fields, name)]
     instance = around.other.get(INSTANCE_ID)
-    if instance is not None and cookie.fields.instanceId not in (
-        "",
-        instance.value.decode("utf-8", "replace"),
-    ):
+    held = "" if instance is None else instance.value.decode("utf-8", "replace")
+    if cookie.fields.instanceId not in ("", held):
+        # Without a record, a starting cluster makes a new id.
         wrong.append("INSTANCEID")
     if wrong:
         yield finding(
@@ -159,10 +168,32 @@ def _compare_cookie(cookie: Cookie, directory: Path, around: BookieRecords) -> I
         )
 
 
+def record_findings(around: BookieRecords) -> Iterator[Finding]:
+    """Yield the cookies in the store, and the layout, that can't be decoded."""
+    for path, record in around.other.items():
+        try:
+            if path.startswith(COOKIES):
+                decode_cookie(record.value)
+            elif path == LAYOUT:
+                _check_layout(record.value)
+        except DecodeError as error:
+            text = f"{error.message}: bookies don't start with it"
+            yield finding("record-undecodable", text, path=path, evidence={"size": len(record.value)})
+
+
+def _check_layout(value: bytes) -> None:
+    """Check for a version in the first line, and a ledger manager with its version in the second."""
+    lines = value.decode("utf-8", "replace").split("\n")
+    manager, _, version = lines[1].rpartition(":") if len(lines) > 1 else ("", "", "")
+    if not (lines[0].isdecimal() and manager and version.isdecimal()):
+        raise DecodeError("not the layout of ledgers in a store")
+
+
 def _cookie_on_disk(directory: Path) -> Cookie | None:
+    """Return the cookie of a directory, None without one. Raises DecodeError."""
     try:
         return decode_cookie(read_regular(directory / "VERSION", LARGEST_COOKIE))
-    except (OSError, DecodeError):
+    except OSError:
         # A directory without a cookie was recognized by its files, and there is nothing to compare.
         return None
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of, has_acks
+from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
@@ -40,7 +41,10 @@ def positions(view: TopicView) -> Iterator[Finding]:
     counts = {ledger.ledger_id: ledger.entries for ledger in view.ledgers}
     for cursor in view.cursors:
         at = cursor.mark_delete
-        if at is None or at.ledger_id in unlisted:
+        if at is None:
+            continue
+        if at.ledger_id in unlisted:
+            yield from _unread_below(view, cursor, at)
             continue
         if at.ledger_id > view.ledgers[-1].ledger_id or (at.entry_id >= 0 and end is not None and at > end):
             yield _beyond_topic(view, cursor, at, end)
@@ -50,6 +54,27 @@ def positions(view: TopicView) -> Iterator[Finding]:
             yield from _outside_list(view, cursor, at)
         elif _is_past(counts[at.ledger_id], at) and _is_past(_counts(view)[at.ledger_id], at):
             yield _beyond_ledger(view, cursor, at, counts[at.ledger_id])
+
+
+def _unread_below(view: TopicView, cursor: CursorView, at: Position) -> Iterator[Finding]:
+    """Yield the topic's own ledgers below its first that a subscription in one of them has still to read.
+
+    A broker trims only what every subscription has read.
+    """
+    for ledger_id in view.owned:
+        last = view.facts(ledger_id).last_entry
+        if (
+            at.ledger_id <= ledger_id < view.ledgers[0].ledger_id
+            and last is not None
+            and at < (ledger_id, last)
+        ):
+            yield finding(
+                "ledger-not-listed",
+                f"the topic does not list it, so its {last + 1} entries are silently skipped; subscription"
+                f" {cursor.name} has not read all of them",
+                evidence={"last_entry": last, "length": view.facts(ledger_id).length},
+                **view.place(ledger_id) | {"path": ledger_path(ledger_id)},
+            )
 
 
 def _beyond_topic(view: TopicView, cursor: CursorView, at: Position, end: Position | None) -> Finding:
@@ -381,9 +406,25 @@ def buckets(view: TopicView) -> Iterator[Finding]:
     """Check that the indexes of delayed messages exist."""
     for cursor in view.cursors:
         for ledger_id in () if cursor.info is None else bucket_ledgers(cursor.info):
-            if view.facts(ledger_id).metadata == "absent":
+            facts, place = view.facts(ledger_id), view.cursor_place(cursor.name, ledger_id)
+            own = owner_hash("delayed-index-bucket", str(view.name), cursor.name)
+            if facts.metadata == "absent":
                 text = f"its index of delayed messages is ledger {ledger_id}, which BookKeeper doesn't know"
-                yield finding("bucket-ledger-missing", text, **view.cursor_place(cursor.name, ledger_id))
+                yield finding("bucket-ledger-missing", text, **place)
+            elif facts.owner_hash not in (0, own):
+                yield _foreign_bucket(ledger_id, facts, place)
+
+
+def _foreign_bucket(ledger_id: int, facts: LedgerFacts, place: Place) -> Finding:
+    owner = facts.owner
+    purpose = f"{facts.role} of something else" if owner is None else f"{owner.role} of {owner.name}"
+    return finding(
+        "bucket-ledger-foreign",
+        f"its index of delayed messages should be ledger {ledger_id}, which was created as {purpose}: the"
+        " broker deletes that ledger once it takes the index for delivered",
+        evidence={} if owner is None else {"owner": owner.name, "role": owner.role},
+        **place,
+    )
 
 
 RULES: Final[tuple[Rule, ...]] = (

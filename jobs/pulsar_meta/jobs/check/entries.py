@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, master_key
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_client import Ensembles, Segment
@@ -48,7 +48,7 @@ def missing_entries(view: TopicView) -> Iterator[Finding]:
 def last_expected(view: TopicView, ledger: Ledger) -> int | None:
     """Return the last entry that BookKeeper and the list agree on, None if there is no entry to look for."""
     facts = view.facts(ledger.ledger_id)
-    gone = ledger.offload is not None and ledger.offload.bookkeeper_deleted
+    gone = ledger.offload is not None and ledger.offload.is_only_copy
     if facts.metadata != "known" or gone:
         return None
     last = ledger.counted - 1 if facts.last_entry is None else facts.last_entry
@@ -177,21 +177,32 @@ def _on_given_disks(view: TopicView) -> Iterator[tuple[EntrySource, Ledger, int]
 
 def surplus_entries(view: TopicView) -> Iterator[Finding]:
     """Check that bookies have no confirmed entries after the end that BookKeeper and the list agree on."""
-    for source, ledger, last in _on_given_disks(view):
+    for source, ledger, last in (*_on_given_disks(view), *_without_entries(view)):
         facts = view.facts(ledger.ledger_id)
         on_bookies = source.last_entry(ledger.ledger_id)
         if facts.last_entry is None or on_bookies is None or on_bookies <= last:
             continue
         copies = sum(1 for _ in source.copies(ledger.ledger_id, last + 1))
+        effect = "skip" if last >= 0 else "delete the ledger with its"
         # An entry with fewer copies was never confirmed to its producer.
         if copies >= max(1, facts.bookies.ack_quorum):
             yield finding(
                 "ledger-end-short",
                 f"BookKeeper and the list end it at entry {last}, but bookies have entries up to"
-                f" {on_bookies}, so brokers skip {on_bookies - last} entries",
+                f" {on_bookies}, so brokers {effect} {on_bookies - last} entries",
                 evidence={"last_entry": last, "last_on_bookies": on_bookies, "copies": copies},
                 **view.place(ledger.ledger_id),
             )
+
+
+def _without_entries(view: TopicView) -> Iterator[tuple[EntrySource, Ledger, int]]:
+    """Yield the disks and each ledger that is empty by the list and by BookKeeper, with -1."""
+    source = view.context.on_bookies
+    if source is None or view.context.asks_bookies or view.is_shadow:
+        return
+    for ledger in view.ledgers:
+        if not ledger.counted and view.facts(ledger.ledger_id).last_entry == -1:
+            yield source, ledger, -1
 
 
 def digests(view: TopicView) -> Iterator[Finding]:
@@ -208,6 +219,24 @@ def digests(view: TopicView) -> Iterator[Finding]:
                 " no client can read them",
                 severity=Severity.NOTE if view.consumed(ledger) else Severity.ERROR,
                 evidence={"metadata": facts.digest, "entries": actual},
+                **view.place(ledger.ledger_id),
+            )
+
+
+def passwords(view: TopicView) -> Iterator[Finding]:
+    """Check that the password in BookKeeper's metadata is the one that bookies know."""
+    for source, ledger, _ in _on_given_disks(view):
+        facts, state = view.facts(ledger.ledger_id), source.ledger_state(ledger.ledger_id)
+        key = None if state is None else state.master_key
+        known = b"" if facts.full is None else facts.full.password or b""
+        unread = facts.has_password and facts.full is None
+        # A scan knows only whether there is a password.
+        differs = key == master_key(b"") if unread else key != master_key(known)
+        if key is not None and differs:
+            yield finding(
+                "ledger-password-differs",
+                "BookKeeper's metadata has another password than bookies have, so no client can read it",
+                severity=Severity.NOTE if view.consumed(ledger) else Severity.ERROR,
                 **view.place(ledger.ledger_id),
             )
 
@@ -230,7 +259,11 @@ def index_property(view: TopicView) -> Iterator[Finding]:
     """
     source, topic = view.context.on_bookies, view.topic
     text = dict(() if topic is None else topic.properties).get(_INDEX)
-    if source is None or view.is_shadow or text is None or not text.lstrip("-").isdecimal():
+    if text is not None and not text.lstrip("+-").isdecimal():
+        why = f"its property {_INDEX} is {text!r}, which is no number: brokers that set indexes don't load it"
+        yield finding("topic-index-behind", why, **view.place())
+        return
+    if source is None or topic is None or topic.terminated is not None or view.is_shadow:
         return
     with_entries = [ledger for ledger in view.ledgers if last_expected(view, ledger) is not None]
     if not with_entries:
@@ -241,12 +274,13 @@ def index_property(view: TopicView) -> Iterator[Finding]:
     if view.facts(ledger.ledger_id).owner_hash not in (0, view.own_hash):
         return
     index = _last_index(source, ledger.ledger_id, last_expected(view, ledger) or 0)
-    if index is not None and int(text) < index:
+    if index is not None and int(text or -1) < index:
+        state = f"its property {_INDEX} is {text}" if text else f"it has no property {_INDEX}"
         yield finding(
             "topic-index-behind",
-            f"its property {_INDEX} is {text}, but its last message has index {index}, so new messages get"
-            " indexes that older ones have",
-            evidence={"property": int(text), "last_index": index},
+            f"{state}, but its last message has index {index}, so new messages get indexes that older ones"
+            " have",
+            evidence={"property": int(text or -1), "last_index": index},
             **view.place(ledger.ledger_id),
         )
 
@@ -262,7 +296,7 @@ def _last_index(source: EntrySource, ledger_id: int, entry_id: int) -> int | Non
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    missing_entries, missing_copies, surplus_entries, digests, index_property,
+    missing_entries, missing_copies, surplus_entries, digests, passwords, index_property,
 )  # fmt: skip
 
 

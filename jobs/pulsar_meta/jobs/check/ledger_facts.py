@@ -35,13 +35,15 @@ DIGESTS: Final = ("", "CRC32", "HMAC", "CRC32C", "DUMMY")
 class Members(NamedTuple):
     """The bookies of a ledger's ensembles, one tuple per segment, and the number of copies of each entry.
 
-    `ordered` is False if the segments don't begin at entry 0, or are not in order.
+    `ordered` is False if the segments don't begin at entry 0, or are not in order. `size` is the number of
+    bookies that every ensemble must have, 0 if it is unknown.
     """
 
     write_quorum: int = 0
     ack_quorum: int = 0
     segments: tuple[tuple[str, ...], ...] = ()
     ordered: bool = True
+    size: int = 0
 
     @property
     def all(self) -> frozenset[str]:
@@ -58,6 +60,8 @@ class Members(NamedTuple):
             return f"its write quorum is {self.write_quorum}, and an ensemble has {size} bookies"
         if self.ack_quorum > self.write_quorum:
             return f"its ack quorum of {self.ack_quorum} exceeds its write quorum of {self.write_quorum}"
+        if self.size and any(len(segment) != self.size for segment in self.segments):
+            return f"its ensemble size is {self.size}, and an ensemble has {size} bookies"
         twice = any(len(set(segment)) < len(segment) for segment in self.segments)
         return "a bookie is in an ensemble twice" if twice else None
 
@@ -75,7 +79,8 @@ class LedgerFacts(NamedTuple):
 
     `last_entry` is None until the ledger is closed. `role` is the purpose in the custom metadata, "other" for
     another purpose of Pulsar, "" if nothing marks the ledger as Pulsar's. `owner_hash` is 0 without an owner.
-    `bookies` are its ensembles, `digest` is the type of its entries' digests. `full` is the complete metadata
+    `bookies` are its ensembles, `digest` is the type of its entries' digests, and `has_password` tells if it
+    has one that is not empty. `full` is the complete metadata
     if the ledger was read individually. `fault` says why metadata is broken, and what of it is readable.
     """
 
@@ -90,6 +95,7 @@ class LedgerFacts(NamedTuple):
     digest: str = ""
     full: BookkeeperLedger | None = None
     fault: str = ""
+    has_password: bool = False
 
     @property
     def owner(self) -> Owner | None:
@@ -191,10 +197,12 @@ def _facts_in(ledger_id: int, metadata: LedgerMetadataFormat, record: Versioned)
         _members(
             metadata.quorumSize,
             metadata.ackQuorumSize or metadata.quorumSize,
+            metadata.ensembleSize,
             _are_ordered([part.firstEntryId for part in metadata.segment]),
             *[tuple(part.ensembleMember) for part in metadata.segment],
         ),
         DIGESTS[metadata.digestType] if metadata.HasField("digestType") else "",
+        has_password=bool(metadata.password),
     )
 
 
@@ -203,5 +211,7 @@ def _are_ordered(firsts: list[int]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _members(write_quorum: int, ack_quorum: int, ordered: bool, *segments: tuple[str, ...]) -> Members:
-    return Members(write_quorum, ack_quorum, segments, ordered)
+def _members(
+    write_quorum: int, ack_quorum: int, size: int, ordered: bool, *segments: tuple[str, ...]
+) -> Members:
+    return Members(write_quorum, ack_quorum, segments, ordered, size)

@@ -10,6 +10,7 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from time import time
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
@@ -167,7 +168,8 @@ class LedgerIndex:
             hashed,
             created if created > 0 else None,
             self.bookies[place >> 16],
-            DIGESTS[place >> 4 & 0xF],
+            DIGESTS[place >> 4 & 0x7],
+            has_password=bool(place & 0x80),
         )
 
 
@@ -237,7 +239,7 @@ class _Rows:
         lasts.append(_NO_END if facts.last_entry is None else facts.last_entry)
         created.append(facts.created or 0)
         hashes.append(facts.owner_hash)
-        kind = _DIGESTS[facts.digest] << 4 | _ROLES[facts.role]
+        kind = facts.has_password << 7 | _DIGESTS[facts.digest] << 4 | _ROLES[facts.role]
         places.append(number << 16 | _STATES[facts.state] << 8 | kind)
         if _OWN * len(ids) > IN_MEMORY:
             self._move_to_array()
@@ -259,7 +261,7 @@ def index_ledgers(
 ) -> LedgerIndex:
     """Index records below `/ledgers`: all of them, or a part."""
     rows, broken, other = _Rows(), dict[int, DecodeError](), dict[str, Versioned]()
-    newest = 0
+    newest, present = 0, int(time() * 1000)
     for record in records:
         advance(1)
         path, _, _, created, modified, _ = record
@@ -274,7 +276,9 @@ def index_ledgers(
         except DecodeError as error:
             broken[ledger_id] = broken_metadata(record, error)
             continue
-        newest = max(newest, facts.created or 0)
+        # A time that is still to come is wrong, and says nothing about the age of a copy.
+        if newest < (facts.created or 0) <= present:
+            newest = facts.created or 0
         rows.add(ledger_id, facts)
     return rows.finish(broken, BookieRecords(other, newest or None))
 

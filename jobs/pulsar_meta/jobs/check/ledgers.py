@@ -36,7 +36,7 @@ def without_metadata(view: TopicView) -> Iterator[Finding]:
         )
         return
     for ledger in view.ledgers:
-        gone = ledger.offload is not None and ledger.offload.bookkeeper_deleted
+        gone = ledger.offload is not None and ledger.offload.is_only_copy
         if ledger.metadata == "absent" and not gone:
             is_last = ledger.ledger_id == view.ledgers[-1].ledger_id
             # A broker drops an empty ledger in the middle, and nothing is lost.
@@ -168,7 +168,7 @@ def counts_zero(view: TopicView) -> Iterator[Finding]:
         if ledger.counted or facts.metadata != "known" or facts.last_entry == -1:
             continue
         on_bookies = view.last_on_bookies(ledger.ledger_id)
-        if _is_counted_elsewhere(view, ledger) or (
+        if _is_counted_later(view, ledger) or (
             facts.last_entry is None and on_bookies is None and view.context.sees_all(facts.bookies.all)
         ):
             continue
@@ -182,9 +182,10 @@ def counts_zero(view: TopicView) -> Iterator[Finding]:
         )
 
 
-def _is_counted_elsewhere(view: TopicView, ledger: Ledger) -> bool:
-    """Return True if the list has the ledger a second time, with a count."""
-    return any(other.counted for other in view.ledgers if other.ledger_id == ledger.ledger_id)
+def _is_counted_later(view: TopicView, ledger: Ledger) -> bool:
+    """Return True if the list has the ledger again, with a count; brokers use the last of several."""
+    same = [other for other in view.ledgers if other.ledger_id == ledger.ledger_id]
+    return bool(same[-1].counted)
 
 
 def not_listed(view: TopicView) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ PARTITIONED: Final = "/admin/partitioned-topics/"
 POLICIES: Final = "/admin/policies/"
 LOCAL_POLICIES: Final = "/admin/local-policies/"
 _SCHEMAS: Final = "/schemas/"
-_CLUSTERS: Final = "/admin/clusters/"
+CLUSTERS: Final = "/admin/clusters/"
 # Topics of these domains have a record.
 _RECORDED: Final = ("persistent", "topic")
 # The number of topics with policies whose records are read at once.
@@ -56,8 +56,8 @@ class Namespaces:
         if value and path.startswith(ROOTS):
             self.policies_of_topics.append(path)
             return
-        if value and path.startswith(_CLUSTERS):
-            self.clusters.add(path.removeprefix(_CLUSTERS).partition("/")[0])
+        if value and path.startswith(CLUSTERS):
+            self.clusters.add(path.removeprefix(CLUSTERS).partition("/")[0])
         if value and path.startswith(POLICIES):
             self._add_references(path, value)
         for parent in _BY_NAMESPACE if value else ():
@@ -144,7 +144,7 @@ class Namespaces:
     def _dangling(self, store: Store) -> Iterator[Finding]:
         """Yield policies that refer to missing clusters or tenants, if the store has any of that kind."""
         known = {"cluster": self.clusters, "tenant": self.tenants}
-        parents = {"cluster": _CLUSTERS, "tenant": POLICIES}
+        parents = {"cluster": CLUSTERS, "tenant": POLICIES}
         for (kind, name), path in sorted(self.references.items()):
             if name in known[kind] or not known[kind]:
                 continue

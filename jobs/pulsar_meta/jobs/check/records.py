@@ -13,12 +13,12 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED, fitting_kinds, kind_of
 from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, LimitError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, open_envelope
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.context import Context
-from pulsar_meta.jobs.check.namespaces import LOCAL_POLICIES, PARTITIONED, POLICIES, bundle_findings
+from pulsar_meta.jobs.check.namespaces import CLUSTERS, LOCAL_POLICIES, PARTITIONED, POLICIES, bundle_findings
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.rewrite.readable import Readers, Verdict, form_of, parse_version, tested_failures
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -28,7 +28,7 @@ _NEAR: Final = 0.8
 # The first release in which a partition needs its topic's record (PIP-414, apache/pulsar#24213).
 _PIP_414: Final = "4.1.0"
 _MISPLACED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo", "LedgerMetadata", "Cookie", "SchemaLocator")
-_JSON: Final = (PARTITIONED, POLICIES, LOCAL_POLICIES)
+_JSON: Final = (PARTITIONED, POLICIES, LOCAL_POLICIES, CLUSTERS)
 
 
 def topic_records(view: TopicView) -> Iterator[Finding]:
@@ -199,10 +199,15 @@ def _record(
         return
     kind = ENVELOPED[cursor is not None]
     near = _is_near_limit(record, view.context)
-    if fault is None and not near and record.value and fits(kind, record.value):
+    positioned = cursor is None or not _is_nowhere(cursor)
+    if fault is None and not near and record.value and positioned and fits(kind, record.value):
         # Uncompressed and of the right kind, as almost all records are.
         return
     place = view.place() | {"path": record.path, "cursor": None if cursor is None else cursor.name}
+    if cursor is not None and _is_nowhere(cursor):
+        text = "it has neither a position nor a ledger with one, so the topic does not load"
+        yield finding("record-undecodable", text, evidence={"size": len(record.value)}, **place)
+        return
     if not record.value:
         if cursor is not None:
             text = "the cursor's record is empty, so the whole topic does not load"
@@ -219,6 +224,14 @@ def _record(
     else:
         yield from _loadable(view.context, record, place)
     yield from _near_limit(record, view.context, place)
+
+
+def _is_nowhere(cursor: CursorView) -> bool:
+    """Return True if a cursor's record has no position, and refers to no ledger that has one."""
+    info = cursor.info
+    if info is None or info.cursorsLedgerId != STATE_IN_RECORD:
+        return False
+    return not (info.HasField("markDeleteLedgerId") and info.HasField("markDeleteEntryId"))
 
 
 def _other_kind(record: Versioned, kind: str) -> str | None:

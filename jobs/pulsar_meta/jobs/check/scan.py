@@ -94,7 +94,7 @@ class ValueScan:
         self.totals.referenced.extend(owner.ledger_id for owner in owners)
         if self.context.bookkeeper:
             facts = ledgers.lookup([owner.ledger_id for owner in owners])
-            yield from schemas.schema_ledgers(record.path, owners, self.store, facts)
+            yield from schemas.schema_ledgers(record, self.store, facts)
 
     def _is_unchanged(self, record: Versioned) -> bool:
         """Return True if a record still has its value, and is not just the empty parent of other records."""

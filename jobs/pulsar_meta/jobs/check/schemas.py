@@ -6,19 +6,21 @@ Sources: apache/pulsar BookkeeperSchemaStorage, SchemaStorageFormat.proto. Teste
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, finding
-from pulsar_meta.jobs.check.ledger_facts import FactsOf, LedgerFacts, read_facts
+from pulsar_meta.jobs.check.ledger_facts import FactsOf, LedgerFacts, owner_hash, read_facts
 from pulsar_meta.jobs.check.topic_view import Rule, TopicView, is_internal
 from pulsar_meta.jobs.topics.owners import Owner, named_by
 from pulsar_meta.jobs.topics.topic import Ledger
+from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Store, Versioned
 
 _VERSION: Final = struct.Struct(">q")
@@ -81,25 +83,27 @@ def _version_of(source: EntrySource, ledger: Ledger, entry_id: int) -> int | Non
 def schema_findings(path: str, store: Store) -> Iterator[Finding]:
     """Yield the ledgers of a schema's record that are gone or foreign; none if the record is gone."""
     with suppress(NotFoundError):
-        owners = _owners_in(store.read(path))
-        facts = read_facts(store, [owner.ledger_id for owner in owners])
-        yield from schema_ledgers(path, owners, store, facts.__getitem__)
+        record = store.read(path)
+        facts = read_facts(store, [owner.ledger_id for owner in _owners_in(record)])
+        yield from schema_ledgers(record, store, facts.__getitem__)
 
 
-def schema_ledgers(path: str, owners: Iterable[Owner], store: Store, facts_of: FactsOf) -> Iterator[Finding]:
+def schema_ledgers(record: Versioned, store: Store, facts_of: FactsOf) -> Iterator[Finding]:
     """Yield the ledgers of a schema's record that are gone or foreign, also when both are read again."""
-    suspected = [owner for owner in owners if _is_wrong(facts_of(owner.ledger_id))]
+    owners, path = _owners_in(record), record.path
+    ends = _last_entries(record)
+    suspected = [owner for owner in owners if _is_wrong(owner, facts_of(owner.ledger_id), ends)]
     if not suspected:
         return
     facts = read_facts(store, [owner.ledger_id for owner in suspected])
     with suppress(NotFoundError):
-        still = {owner.ledger_id for owner in _owners_in(store.read(path))}
+        ends = _last_entries(store.read(path))
         for owner in suspected:
             current = facts[owner.ledger_id]
-            if owner.ledger_id not in still or not _is_wrong(current):
+            if owner.ledger_id not in ends or not _is_wrong(owner, current, ends):
                 continue
             if current.metadata != "absent":
-                yield _foreign(path, owner, current)
+                yield _foreign(path, owner, current, ends[owner.ledger_id])
             else:
                 yield finding(
                     "schema-ledger-missing",
@@ -111,13 +115,28 @@ def schema_ledgers(path: str, owners: Iterable[Owner], store: Store, facts_of: F
                 )
 
 
-def _is_wrong(facts: LedgerFacts) -> bool:
-    """Return True if a ledger is gone, or was created for something other than a schema."""
-    return facts.metadata == "absent" or facts.role not in ("", "other", "schema")
+def _is_wrong(owner: Owner, facts: LedgerFacts, ends: Mapping[int, int]) -> bool:
+    """Return True if a ledger is gone, is not this schema's, or ends before the entry in the record."""
+    if facts.metadata == "absent" or not _is_own(owner, facts):
+        return True
+    return facts.last_entry is not None and ends.get(owner.ledger_id, 0) > facts.last_entry
 
 
-def _foreign(path: str, owner: Owner, facts: LedgerFacts) -> Finding:
+def _is_own(owner: Owner, facts: LedgerFacts) -> bool:
+    return facts.owner_hash in (0, owner_hash("schema", owner.name))
+
+
+def _foreign(path: str, owner: Owner, facts: LedgerFacts, entry_id: int) -> Finding:
     real = facts.owner
+    if _is_own(owner, facts):
+        return finding(
+            "schema-ledger-foreign",
+            f"it refers to entry {entry_id} of its ledger {owner.ledger_id}, which ends at entry"
+            f" {facts.last_entry}, so brokers can't read the schema",
+            topic=f"persistent://{owner.name}",
+            ledger_id=owner.ledger_id,
+            path=path,
+        )
     purpose = f"{facts.role} of something else" if real is None else f"{real.role} of {real.name}"
     return finding(
         "schema-ledger-foreign",
@@ -127,6 +146,17 @@ def _foreign(path: str, owner: Owner, facts: LedgerFacts) -> Finding:
         path=path,
         evidence={} if real is None else {"owner": real.name, "role": real.role},
     )
+
+
+def _last_entries(record: Versioned) -> dict[int, int]:
+    """Return the last entry that a schema's record refers to in each ledger."""
+    ends: dict[int, int] = {}
+    with suppress(DecodeError):
+        locator = parse_message(SchemaLocator, record.value)
+        for version in (locator.info, *locator.index) if record.value else ():
+            at = version.position
+            ends[at.ledgerId] = max(at.entryId, ends.get(at.ledgerId, 0))
+    return ends
 
 
 def _owners_in(record: Versioned) -> list[Owner]:

@@ -10,7 +10,6 @@ Sources: apache/bookkeeper LedgerMetadataBuilder.java, proto/checksum/DigestMana
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
+from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry, master_key
 from pulsar_meta.codecs.metadata.ledger_metadata import (
     CURRENT_VERSION,
     LedgerMetadata,
@@ -184,12 +183,6 @@ def ledger_on_disks(
     ledger = examine(source, disks_of(source), ledger_id, report, password=password)
     order = dict.fromkeys([*usual, *usual_quorums([ledger.choices])])
     return _with_striping(ledger, choose_striping(ledger.choices, list(order)), password)
-
-
-def master_key(password: bytes) -> bytes:
-    """Compute the master key that bookies store for a ledger's password."""
-    # SHA-1 is part of BookKeeper's format.
-    return hashlib.sha1(b"ledger" + password, usedforsecurity=False).digest()
 
 
 def _entry_ids(disk: EntrySource, ledger_id: int) -> NDArray[np.int64]:

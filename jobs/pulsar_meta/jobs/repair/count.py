@@ -105,7 +105,7 @@ def repair_count(
 def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Changes, *, last: bool) -> None:
     """Decide about one ledger."""
     known = ledger.bookkeeper
-    if known is None or (ledger.offload is not None and ledger.offload.bookkeeper_deleted):
+    if known is None or (ledger.offload is not None and ledger.offload.is_only_copy):
         return
     listed, closed = ledger.counted, None if known.last_entry is None else known.last_entry + 1
     said = f"the list counts {listed} entries, BookKeeper {'has not closed it' if closed is None else closed}"

@@ -168,7 +168,7 @@ class MetadataMaker:
         held = _decoded(seen)
         if held is not None and not again:
             return (seen, keep(seen, "already")), ""
-        if named.listed is not None and named.listed.offload and named.listed.offload.bookkeeper_deleted:
+        if named.listed is not None and named.listed.offload and named.listed.offload.is_only_copy:
             return (seen, keep(seen, "offloaded")), ""
         left = salvage_ledger_metadata(seen.value) if held is None and seen.version != ABSENT else None
         pattern = self._pattern(named)

@@ -91,6 +91,11 @@ class Offload:
     driver_properties: Properties
     begun_at: int | None = None
 
+    @property
+    def is_only_copy(self) -> bool:
+        """Return True if the bookies' copy was deleted after the offload was complete."""
+        return self.complete and self.bookkeeper_deleted
+
 
 class TopicNames(TypedDict):
     """The names of a topic in documents. `scalable_topic` is the topic of which it is a segment."""
@@ -450,7 +455,7 @@ def with_metadata(
 
 def contradictions(ledger: Ledger) -> Iterator[str]:
     """Yield the contradictions between BookKeeper's metadata of a ledger and the topic's record."""
-    offloaded = ledger.offload is not None and ledger.offload.bookkeeper_deleted
+    offloaded = ledger.offload is not None and ledger.offload.is_only_copy
     if ledger.metadata == "absent" and ledger.state != "unknown" and not offloaded:
         yield "BookKeeper has no metadata of it, so it can't be opened"
     last = None if ledger.bookkeeper is None else ledger.bookkeeper.last_entry
