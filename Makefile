@@ -98,11 +98,12 @@ protos-upstream: setup ## Compare our .proto files with checkouts of Pulsar and 
 proto: setup ## Generate the Python code of the .proto files
 	$(BIN)/python scripts/generate.py --proto
 
-dist: setup ## Build the sdist, the wheel and the slim wheel, with an SBOM and checksums
+dist: setup ## Build the sdist, the wheel and the slim wheel, with an SBOM, a Homebrew formula and checksums
 	@rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
 	$(BIN)/python scripts/slim.py dist/*.whl
 	$(BIN)/python scripts/sbom.py > dist/sbom.cdx.json
+	$(BIN)/python scripts/recipes.py dist/pulsar_meta_slim-*.whl > dist/pulsar-meta.rb
 	cd dist && sha256sum * > SHA256SUMS
 
 release-check: setup ## Check that TAG=v1.2.3 is the version of the package and has its part in the CHANGELOG

@@ -1,4 +1,4 @@
-"""Generates the protobuf modules (--proto), and the reference pages, man pages and JSON Schemas (--docs).
+"""Generates protobuf modules (--proto), and reference pages, man pages, JSON Schemas and recipes (--docs).
 
 `--check` generates into a temporary directory and fails on any difference with the tree.
 """
@@ -20,6 +20,7 @@ from api_page import api_page
 from command_pages import command_pages
 from findings_page import findings_page
 from man_pages import MAN, man_pages
+from recipes import recipes
 
 ROOT = Path(__file__).parent.parent
 # Generates from this checkout, even if another one is installed.
@@ -76,7 +77,7 @@ def generate_schemas() -> dict[Path, str]:
 def pages() -> dict[Path, str]:
     """Return the generated pages by path."""
     written = {**command_pages(program()), FINDINGS: findings_page(), API: api_page()}
-    return {**written, **generate_schemas(), **man_pages(program())}
+    return {**written, **generate_schemas(), **man_pages(program()), **recipes()}
 
 
 def check() -> list[Path]:
@@ -111,7 +112,7 @@ def main() -> None:
         generate_proto(PROTO)
     if options.docs:
         for path, text in pages().items():
-            (ROOT / path).parent.mkdir(exist_ok=True)
+            (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
             (ROOT / path).write_text(text, encoding="utf-8")
     if options.check and (stale := check()):
         sys.exit(f"generated files are stale (make proto, make docs): {', '.join(map(str, stale))}")

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.servers.restartable import skip_or_fail
 
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
+
+
+def script(name: str) -> Any:
+    """Load a script of the folder `scripts` as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def checked(*command: str) -> subprocess.CompletedProcess[str]:
@@ -68,11 +82,7 @@ def test_workflows_use_existing_make_targets() -> None:
 
 
 def test_a_wrong_tag_publishes_nothing() -> None:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    release = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(release)
+    release = script("release")
     changelog = "# Changelog\n\n## 1.2.3\n\n- …\n"
     assert release.why_not("v1.2.3", "1.2.3", changelog) is None
     assert "the tag must be v1.2.3" in release.why_not("v1.2.4", "1.2.3", changelog)
@@ -110,3 +120,33 @@ def test_a_release_runs_the_tests_of_every_push() -> None:
     release = (GITHUB / "workflows" / "release.yml").read_text()
     assert "  test:\n    uses: ./.github/workflows/test.yml\n  build:\n    needs: test\n" in release
     assert "  workflow_call:\n" in (GITHUB / "workflows" / "test.yml").read_text()
+
+
+def test_the_recipes_say_what_pyproject_says(tmp_path: Path) -> None:
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, recipes = table["project"], script("recipes")
+    conda = yaml.safe_load((ROOT / recipes.CONDA).read_text().replace("{{ PYTHON }}", "python"))
+    formula = (ROOT / recipes.FORMULA).read_text()
+    assert conda["package"] == {"name": project["name"], "version": project["version"]}
+    needed = {recipes.CONDA_NAMES.get(name, name): wanted for name, wanted in ranges(project["dependencies"])}
+    for name in recipes.NOT_ON_CONDA:
+        assert f"{name}{needed.pop(name)}" in (ROOT / recipes.CONDA).read_text()
+    run = dict(line.split(" ") for line in conda["requirements"]["run"])
+    assert run == {"python": project["requires-python"], **needed}
+    assert f"pulsar_meta_slim-{project['version']}-py3-none-any.whl" in formula
+    assert recipes.FORMULA_PYTHON in re.findall(
+        r'"(3\.\d+)"', (GITHUB / "workflows" / "test.yml").read_text()
+    )
+    wheel = tmp_path / "made.whl"
+    wheel.write_bytes(b"wheel")
+    printed = checked("python", str(ROOT / "scripts" / "recipes.py"), str(wheel)).stdout
+    assert f'  sha256 "{hashlib.sha256(b"wheel").hexdigest()}"\n' in printed
+    assert {path: text == (ROOT / path).read_text() for path, text in recipes.recipes().items()} == {
+        recipes.CONDA: True,
+        recipes.FORMULA: True,
+    }
+
+
+def ranges(requirements: list[str]) -> list[tuple[str, str]]:
+    """Split requirements into names and ranges."""
+    return [(name, text[len(name) :]) for text in requirements for name in re.findall(r"^[\w.-]+", text)]
