@@ -1,7 +1,7 @@
 """The verdict about upgrading or downgrading a store to another release, with its reasons.
 
 There are three kinds of reasons. Formats: records that brokers of the release don't know, by the table in
-`rewrite.releases`, which notes for each row if it was tested or only read in the source. Damage: a change of
+`rewrite.readable`, which notes for each row if it was tested or only read in the source. Damage: a change of
 release loads every topic again, so damage that loading makes permanent should be repaired before. Unfinished
 work: it would end under brokers of another release than it began with.
 
