@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import pytest
 
 from pulsar_meta.codecs.names import TopicName
 from tests.servers import jars
+from tests.servers.clients import programs
 from tests.servers.jars import NoJars
 from tests.servers.new_release import entries_not_understood, main, values_not_understood
 
@@ -37,6 +40,15 @@ def test_unknown_values_and_fields_are_counted(capture: Callable[[str], Path], t
     assert found["/managed-ledgers/public/default: ManagedLedgerInfo: unknown field 127"] == 1
     assert found["/new/of-N/N: Bytes, no kind of value"] == 1
     assert len(found) == 3
+
+
+def test_a_capture_goes_on_if_the_go_client_takes_too_long_to_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_slow() -> Path:
+        raise TimeoutExpired(["go", "build"], 600)
+
+    monkeypatch.setattr(programs, "go_client", too_slow)
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/go")
+    assert programs.why_no_go() == "the Go client was not built in 600 seconds"
 
 
 def test_a_release_without_jars_is_named(

@@ -47,6 +47,8 @@ def why_no_go() -> str | None:
         go_client()
     except subprocess.CalledProcessError as error:
         return f"the Go client cannot be built: {error.stderr.strip().splitlines()[-1:]}"
+    except subprocess.TimeoutExpired:
+        return f"the Go client was not built in {BUILD_SECONDS} seconds"
     return None
 
 
