@@ -1,11 +1,12 @@
 """Ask `seek` 100 000 questions about made topics, and compare the answers with brute force.
 
     python -m tests.seek_questions [--questions 100000] [--seed 100]
+    PYTHONPATH=. python -m tests.seek_questions --questions 2000 --spark     # needs Java 17
 
 Each question is asked together with the others, in another order, some of them alone, by Spark's job (whose
-tasks run in this process), and by both engines with kept ranges. An answer may differ from another one only
-if several entries hold the index, if an engine reached a limit, or if an absent index may belong in several
-places because indexes step back.
+tasks run in this process, or with --spark in Spark), and by both engines with kept ranges. An answer may
+differ from another one only if several entries hold the index, if an engine reached a limit, or if an absent
+index may belong in several places because indexes step back.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, seek, seek_clusters
 from pulsar_meta.jobs.spark.seek import Search, plan_cluster
+from pulsar_meta.jobs.spark.session import spark_session
 from tests.local_spark import LocalSession
 from tests.made_topics import BruteForce, MadeEntries, MadeTopic, Recipe, ask_about, make_topic
 
@@ -48,6 +50,7 @@ RECIPES = {
     "nothing": Recipe(0, 1),
 }  # fmt: skip
 
+LOCAL = LocalSession()
 # Topics that are beyond a limit of a search that is not exhaustive.
 LIMITED = {"too many ledgers that step back", "few long ledgers"}
 
@@ -74,13 +77,13 @@ def by_workers(
     questions: Sequence[Question],
     options: SeekOptions,
     kept: KeptRanges | None = None,
+    session: Any = LOCAL,
 ) -> list[Document]:
-    """The answers of Spark's job, whose tasks run in this process."""
+    """The answers of Spark's job, whose tasks run in `session`, by default in this process."""
     cluster = Cluster(topic.store(), MadeEntries(topic), ())
     search = Search([plan_cluster(cluster, questions, options, print)], options)
     sources: Any = (MadeSources(topic),) * len(search.topics.plans)
     search.topics = replace(search.topics, sources=sources)
-    session: Any = LocalSession()
     answers = search.without_ledgers()
     if search.numbered:
         answers |= search.with_workers(session, SparkSettings(), kept)
@@ -125,7 +128,13 @@ class Figures:
 
 
 def compare(
-    topic: MadeTopic, questions: Sequence[Question], options: SeekOptions, *, alone: int, per_read: int = 1
+    topic: MadeTopic,
+    questions: Sequence[Question],
+    options: SeekOptions,
+    *,
+    alone: int,
+    per_read: int = 1,
+    session: Any = LOCAL,
 ) -> Figures:
     """Ask the questions in all ways, and compare the answers with each other and with brute force."""
     figures, brute, shuffled = Figures(len(questions)), BruteForce(topic), list(questions)
@@ -137,8 +146,8 @@ def compare(
         ("together", questions, together),
         ("order", shuffled, answers_only(ask(topic, shuffled, options, per_read))),
         *(("order", [one], answers_only(ask(topic, [one], options, per_read))) for one in questions[:alone]),
-        ("engine", questions, answers_only(by_workers(topic, questions, options))),
-        ("engine", questions, answers_only(by_workers(topic, questions, options, kept))),
+        ("engine", questions, answers_only(by_workers(topic, questions, options, None, session))),
+        ("engine", questions, answers_only(by_workers(topic, questions, options, kept, session))),
         ("engine", questions, answers_only(with_ranges(topic, questions, options, kept))),
     ]
     expected = dict(zip(questions, together, strict=True))
@@ -172,21 +181,30 @@ def main() -> None:
     )
     parser.add_argument("--questions", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--spark", action="store_true", help="run Spark's job in Spark")
     arguments = parser.parse_args()
+    with spark_session(SparkSettings("local[2]")) if arguments.spark else nullcontext(LOCAL) as session:
+        total = ask_everything(arguments.questions, arguments.seed, session)
+    show("all", total)
+    raise SystemExit(bool(total.wrong or total.differ["order"] or total.differ["engine"]))
+
+
+def ask_everything(count: int, seed: int, session: Any) -> Figures:
+    """Ask about `count` questions, equally many of each kind of topic, and print a row for each kind."""
     total = Figures()
     recipes = {"long": LONG, **RECIPES}
     for name, recipe in recipes.items():
         of_kind, topics, most = Figures(), 0, 0
-        while of_kind.questions < arguments.questions / len(recipes) and topics < 100:
-            topic = make_topic(recipe, arguments.seed + topics)
+        while of_kind.questions < count / len(recipes) and topics < 100:
+            topic = make_topic(recipe, seed + topics)
             questions = ask_about(topic, 2000 if name == "long" else 1200, topics)
             most = max(most, len(topic.ledgers))
-            of_kind.add(compare(topic, questions, SeekOptions(), alone=5, per_read=(1, 8)[topics % 2]))
+            per_read = (1, 8)[topics % 2]
+            of_kind.add(compare(topic, questions, SeekOptions(), alone=5, per_read=per_read, session=session))
             topics += 1
         total.add(of_kind)
         show(f"{name}: {topics} topics of {most} ledgers", of_kind)
-    show("all", total)
-    raise SystemExit(bool(total.wrong or total.differ["order"] or total.differ["engine"]))
+    return total
 
 
 def show(name: str, figures: Figures) -> None:
@@ -202,4 +220,7 @@ def show(name: str, figures: Figures) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # Spark's workers can't import `__main__`.
+    from tests import seek_questions
+
+    seek_questions.main()
