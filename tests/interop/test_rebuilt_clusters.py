@@ -211,6 +211,7 @@ def test_a_cluster_of_three_that_was_just_written(tmp_path: Path) -> None:
 def comes_up(lost: Lost, data: Path, gone: str | None, *, least: int) -> None:
     """Check that a standalone serves every message on a rebuilt store, then new ones, also started anew."""
     floor = restored(rebuilt(lost, data, gone=gone), f"rocksdb:{data / 'rocksdb'}")
+    check_is_clean(f"rocksdb:{data / 'rocksdb'}", data, gone=gone)
     total = sum(map(len, lost.truth.values()))
     bookies = bookie_data.count(lost.folder)
     with (
@@ -221,8 +222,19 @@ def comes_up(lost: Lost, data: Path, gone: str | None, *, least: int) -> None:
         written = write_on(lost, pulsar, java)
         java.call("tests.servers.clients.java:close")
         pulsar.stop()
+        check_is_clean(pulsar.store_url, *pulsar.bookie_dirs, gone=gone)
         pulsar.start()
         assert check(lost, pulsar, java, written, floor) == total
+
+
+def check_is_clean(store: str, *disks: Path, gone: str | None = None) -> None:
+    """Run `check` with the disks: it finds nothing, or no error if a disk is gone.
+
+    It also finds that the bookies are stopped, which is left out.
+    """
+    entries = [word for disk in disks for word in ("--entries", f"bookie-disk:{disk}")]
+    findings = run(disks[0], "check", "--store", store, *entries, "--except", "bookie-unreachable")
+    assert gone or findings == []
 
 
 class Reborn(Cluster):
