@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,32 @@ def test_a_bookie_without_its_index_is_reported(capture: Capture, tmp_path: Path
     findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
     [damaged] = [finding for finding in findings if finding.code == "bookie-index-damaged"]
     assert (damaged.severity, damaged.evidence["part"]) == (Severity.ERROR, "index")
+
+
+def test_a_bookie_without_the_states_of_its_ledgers_is_reported(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    states = disks / "bookie0" / "current" / "ledgers"
+    shutil.rmtree(states)
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
+    assert [each.path for each in findings if each.code == "bookie-index-damaged"] == [str(states)]
+    states.mkdir()
+    (states / "CURRENT").write_text("garbage")
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
+    assert "ledger-password-differs" not in {each.code for each in findings}
+
+
+def test_entries_that_only_the_index_lost_are_not_given_up(capture: Capture, tmp_path: Path) -> None:
+    from rocksdict import Options, Rdict
+
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    rows = Rdict(str(disks / "bookie0" / "current" / "locations"), Options(raw_mode=True))
+    for entry_id in (3, 4):
+        rows[struct.pack(">qq", 25, entry_id)] = struct.pack(">q", 0x7FFFFF00)
+    rows.close()
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
+    [missing] = [each for each in findings if each.ledger_id == 25]
+    assert (missing.code, missing.repair) == ("entry-missing", None)
+    assert "the index of a bookie is damaged" in missing.message
 
 
 @pytest.mark.parametrize("path", ["/loadbalance/brokers/broker:8080", "/ledgers/available/bookie:3181"])

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pulsar_meta.jobs.check.case_context import CaseContext, members_of, with_case
 from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.disks import unindexed
 from pulsar_meta.jobs.topics.evidence import Case, LedgerEvidence, Piece, Witness, membership
 
 _ON_NO_BOOKIE = "every bookie was given complete, and none has an entry of it"
@@ -40,10 +41,24 @@ def judge_absence(
         context.causes.add_gap(gaps, suspicion)
     elif suspicion.code in ("ledger-under-replicated", "ledger-below-ack-quorum"):
         yield from _judge_copies(context, suspicion, [*map(str, bookies or members_of(ledger))])
+    elif hidden := unindexed(context.reader.source, ledger_id):
+        yield with_case(suspicion, _damaged_index(hidden))
     else:
         text = "every bookie of its ensembles was given, with all directories and a readable index"
         case = Case("the entries are lost", (Piece(Witness.DISKS, text),), only_witness=True)
         yield with_case(suspicion, case)
+
+
+def _damaged_index(hidden: list[str]) -> Case:
+    text = f"entry log {hidden[0]} has entries of it to which the bookie's index does not lead"
+    return Case(
+        "the entries are lost",
+        (),
+        (Piece(Witness.DISKS, text),),
+        other_reading="the index of a bookie is damaged",
+        next_step="Rebuild the index of that bookie: bookkeeper shell rebuild-db-ledger-locations-index",
+        only_witness=True,
+    )
 
 
 def _judge_copies(context: CaseContext, suspicion: Finding, bookies: list[str]) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ from pulsar_meta.jobs.check.context import (
     read_context,
     with_sources,
 )
-from pulsar_meta.jobs.check.disks import header_findings, index_findings
+from pulsar_meta.jobs.check.disks import header_findings, index_findings, states_missing
 from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import (
     BookieRecords,
@@ -379,9 +379,9 @@ class Checkup:
         if not self.context.bookkeeper:
             return
         urls = (url for url in self.urls if url.startswith(_DISK))
-        yield from cookie_findings(
-            [disk for url in urls for disk in find_bookies(split_url(url)[0])], index.around
-        )
+        disks = [disk for url in urls for disk in find_bookies(split_url(url)[0])]
+        yield from states_missing(disks)
+        yield from cookie_findings(disks, index.around)
         yield from record_findings(index.around)
         yield from bookie_findings(self.store, self.context, index)
         yield from registration_findings(self.store, index.around)

@@ -9,12 +9,19 @@ Sources: apache/bookkeeper EntryLogManagerBase, DefaultEntryLogger, GarbageColle
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, decode_log_header, ledgers_map
+from pulsar_meta.codecs.bookie_files.entry_log import (
+    HEADER_SIZE,
+    Record,
+    decode_log_header,
+    ledgers_map,
+    scan_records,
+)
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.bookie_layout import BookieLayout
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.topics.completeness import Completeness
@@ -75,3 +82,51 @@ def _header_fault(logs: DataFiles, number: int) -> tuple[Severity, str] | None:
     if offset < len(view) and ledgers_map(view, header) is None:
         return Severity.ERROR, f"there is no ledgers map at offset {offset}"
     return None
+
+
+def unindexed(source: EntrySource, ledger_id: int) -> list[str]:
+    """Return the entry logs with entries of a ledger that bookies' indexes don't lead to.
+
+    Reads the logs that may have entries of the ledger.
+    """
+    from pulsar_meta.entries.record_sizes import within_files
+
+    found = []
+    for part in source.parts:
+        logs = part.entry_logs
+        if logs is None or part.index_fault is not None:
+            continue
+        known = {
+            entry_id for table in part.located(ledger_id) or () for entry_id in within_files(table).tolist()
+        }
+        found += [
+            logs.name(number) for number in sorted(logs.paths) if _has_more(logs, number, ledger_id, known)
+        ]
+    return found
+
+
+def _has_more(logs: DataFiles, number: int, ledger_id: int, known: set[int]) -> bool:
+    """Return True if a log has an entry of a ledger that is not known."""
+    try:
+        view = logs.view(number)
+        sizes = ledgers_map(view, decode_log_header(view[:HEADER_SIZE]))
+    except DecodeError:
+        return False
+    if sizes is not None and ledger_id not in sizes:
+        return False
+    records = (record for record in scan_records(view) if isinstance(record, Record))
+    return any(record.ledger_id == ledger_id and record.entry_id not in known for record in records)
+
+
+def states_missing(disks: Iterable[BookieLayout]) -> Iterator[Finding]:
+    """Yield the directories of bookies that have locations of entries, but no states of ledgers."""
+    for bookie in disks:
+        for directory in dict.fromkeys((*bookie.ledger_dirs, *bookie.index_dirs)):
+            if (directory / "locations").is_dir() and not (directory / "ledgers").is_dir():
+                whose = "a bookie" if bookie.bookie_id is None else f"bookie {bookie.bookie_id}"
+                yield finding(
+                    "bookie-index-damaged",
+                    f"the index of {whose} has no states of ledgers, so it serves no entry",
+                    path=str(directory / "ledgers"),
+                    evidence={"bookie": bookie.bookie_id, "part": "index"},
+                )

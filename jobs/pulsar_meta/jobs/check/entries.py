@@ -226,8 +226,7 @@ def digests(view: TopicView) -> Iterator[Finding]:
 def passwords(view: TopicView) -> Iterator[Finding]:
     """Check that the password in BookKeeper's metadata is the one that bookies know."""
     for source, ledger, _ in _on_given_disks(view):
-        facts, state = view.facts(ledger.ledger_id), source.ledger_state(ledger.ledger_id)
-        key = None if state is None else state.master_key
+        facts, key = view.facts(ledger.ledger_id), _key_on_bookies(source, ledger.ledger_id)
         known = b"" if facts.full is None else facts.full.password or b""
         unread = facts.has_password and facts.full is None
         # A scan knows only whether there is a password.
@@ -239,6 +238,16 @@ def passwords(view: TopicView) -> Iterator[Finding]:
                 severity=Severity.NOTE if view.consumed(ledger) else Severity.ERROR,
                 **view.place(ledger.ledger_id),
             )
+
+
+def _key_on_bookies(source: EntrySource, ledger_id: int) -> bytes | None:
+    """Return the hash of a ledger's password that bookies have, None if it is unknown."""
+    try:
+        state = source.ledger_state(ledger_id)
+    except DecodeError:
+        # The damaged index is reported on its own.
+        return None
+    return None if state is None else state.master_key
 
 
 def _digest_of(source: EntrySource, ledger_id: int, entry_id: int) -> str | None:
