@@ -63,8 +63,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Name the theme's search dialog for screen readers."""
+    """Name the theme's search dialog for screen readers, and let keyboards scroll wide code."""
     dialog = 'data-md-component="search" role="dialog"'
+    output = re.sub(r"(<pre[^>]*>(?:<span></span>)?<code)(?=>)", r'\1 tabindex="0"', output)
     return output.replace(dialog, f'{dialog} aria-label="Search"')
 
 
