@@ -34,6 +34,8 @@ _DOMAINS: Final = ("persistent", "non-persistent", "topic", "segment")
 _BROKER_TENANTS: Final = ("pulsar", "sla-monitor")
 # A topic's hash has 32 bits, and the bundles of a namespace cover all of them.
 _LOWEST, _HIGHEST = 0, 0xFFFFFFFF
+# Brokers read numbers of partitions as Java's int.
+_INT_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(slots=True)
@@ -176,6 +178,12 @@ def _records_of(topic: TopicName) -> list[str]:
         return [topic.path]
     first = replace(topic, local=f"{topic.local}-partition-0")
     return [topic.path, topic.partitioned_path, first.path, replace(topic, domain="topic").path]
+
+
+def partitions_of(document: Mapping[str, Any]) -> int | None:
+    """Return the number in a partitioned topic's record, None if there is none that brokers can read."""
+    count = document.get("partitions")
+    return count if type(count) is int and 0 <= count <= _INT_MAX else None
 
 
 def _namespace_of(below: str, parent: str) -> str | None:

@@ -18,7 +18,14 @@ from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.context import Context
-from pulsar_meta.jobs.check.namespaces import CLUSTERS, LOCAL_POLICIES, PARTITIONED, POLICIES, bundle_findings
+from pulsar_meta.jobs.check.namespaces import (
+    CLUSTERS,
+    LOCAL_POLICIES,
+    PARTITIONED,
+    POLICIES,
+    bundle_findings,
+    partitions_of,
+)
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.rewrite.readable import Readers, Verdict, form_of, parse_version, tested_failures
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -177,7 +184,7 @@ def _value_fault(record: Versioned) -> DecodeError | None:
         elif record.path.startswith(_JSON) and (record.value or _is_partitioned_topic(record.path)):
             document = read_json_object(record.value, source=record.path)
             count = document.get("partitions")
-            if record.path.startswith(PARTITIONED) and (type(count) is not int or count < 0):
+            if record.path.startswith(PARTITIONED) and partitions_of(document) is None:
                 text = "the number of partitions is " + ("missing" if count is None else repr(count))
                 return DecodeError(text, source=record.path)
     except DecodeError as error:

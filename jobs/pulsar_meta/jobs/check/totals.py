@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.ledger_facts import owner_hash
-from pulsar_meta.jobs.check.namespaces import PARTITIONED, Namespaces
+from pulsar_meta.jobs.check.namespaces import PARTITIONED, Namespaces, partitions_of
 from pulsar_meta.jobs.topics.shadow import names_source
 from pulsar_meta.stores.base import Versioned
 
@@ -42,10 +42,10 @@ class PartitionCounts:
             self.shadows[record.path] = record.value
         count = None
         with suppress(DecodeError):
-            count = read_json_object(record.value).get("partitions")
+            count = partitions_of(read_json_object(record.value))
         if count != 0:
             self._hashes.append(_path_hash(record.path))
-            self._numbers.append(max(0, count) if type(count) is int else 0)
+            self._numbers.append(count or 0)
 
     def merge(self, other: PartitionCounts) -> None:
         """Add another part's counts; not possible after `ordered` or `of` was called."""
