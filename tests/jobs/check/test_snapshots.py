@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
@@ -150,7 +151,8 @@ def creation(store: NumberedStore) -> list[Step]:
 
 
 def trimming(store: NumberedStore) -> list[Step]:
-    """Return the steps in which a broker trims the first ledger of TOPIC."""
+    """Return the steps in which a broker trims the first ledger of TOPIC, which no subscription needs."""
+    without_cursors(store)
     record = store.read(TOPIC.path)
     info = decode_managed_ledger(record.value)
     path = ledger_path(info.ledgerInfo[0].ledgerId)
@@ -175,6 +177,11 @@ def only_topic(store: NumberedStore) -> NumberedStore:
     small.values = {path: store.values[path] for path in kept}
     schema = store.values[WITH_SCHEMA.schema_path]
     small.values[TOPIC.schema_path] = schema._replace(path=TOPIC.schema_path)
+    for path in schema_ledgers(small):
+        # It names the other topic as its owner.
+        decoded = decode_ledger_metadata(small.values[path].value)
+        del decoded.metadata.customMetadata[:]
+        small.values[path] = small.values[path]._replace(value=encode_ledger_metadata(decoded))
     return small
 
 
@@ -189,6 +196,8 @@ def torn(store: NumberedStore, steps: list[Step], order: Sequence[str], done: Se
     return copy
 
 
+# A false alarm that is accepted, see `SnapshotTiming`.
+KNOWN = ("schema-ledger-missing",)
 # Oxia's order depends on the number of slashes.
 ORDERS = ("/ledgers", "/managed-ledgers", "/schemas"), ("/ledgers", "/schemas", "/managed-ledgers")
 
@@ -210,5 +219,6 @@ def test_a_snapshot_that_was_read_during_a_change_has_no_error(
         take_snapshot(torn(store, steps, order, done), file, tool="test")
         with open_store(f"snapshot:{file}") as snapshot:
             findings = checkup(snapshot, None, (), CheckOptions()).findings()
-            alarms += ((done, each) for each in findings if each.severity is Severity.ERROR)
+            errors = (each for each in findings if each.severity is Severity.ERROR)
+            alarms += ((done, each) for each in errors if each.code not in KNOWN)
     assert alarms == []
