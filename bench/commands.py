@@ -153,16 +153,19 @@ def batch_frames() -> list[tuple[BrokerEntryMetadata | None, bytes, int]]:
 
 
 def write_bookie(
-    place: Path, frames: list[tuple[BrokerEntryMetadata | None, bytes, int]], count: int
+    place: Path,
+    frames: list[tuple[BrokerEntryMetadata | None, bytes, int]],
+    count: int,
+    per_ledger: int = LEDGER_SIZE,
 ) -> Path:
-    """Write a ledger directory with one entry log of `count` entries."""
+    """Write a ledger directory with one entry log of `count` entries, in ledgers of `per_ledger`."""
     current = place / "current"
     current.mkdir(parents=True)
     with (current / "0.log").open("wb") as log:
         log.write(b"BKLO" + (1).to_bytes(4) + bytes(HEADER_SIZE - 8))
         length, index = 0, -1
         for number, (broker, remainder, width) in enumerate(islice(cycle(frames), count)):
-            ledger, entry = divmod(number, LEDGER_SIZE)
+            ledger, entry = divmod(number, per_ledger)
             if not entry:
                 length = 0
             index += width

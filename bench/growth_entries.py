@@ -1,21 +1,24 @@
-"""Measure how time and memory grow with the entries that a command reads; growth.py does so for stores.
+"""Measure how time and memory grow with the entries, ledgers or cursors of one topic.
 
     python -m bench.growth_entries                  # 10 000, 100 000 and 1 000 000 entries
+    python -m bench.growth_entries --by ledgers     # 100 to 100 000 ledgers of four entries
+    python -m bench.growth_entries --by cursors     # 10 to 10 000 cursors of a topic with 1000 ledgers
     python -m bench.growth_entries --sizes 1000 10000 100000
     python -m bench.growth_entries --only export seek --seconds 600
 
-There is one topic, in ledgers of 50 000 entries of about 1 KB. Its records are in a snapshot, and its entries
-in a bookie's log with an index. The table is that of growth.py, but per entry and without the memory of
-mapped files. See bench/rebuild.py for `rebuild`.
+There is one topic. By default its ledgers have 50 000 entries of about 1 KB. Its records are in a snapshot,
+and its entries in a bookie's log with an index. The table is that of growth.py, but per entry, ledger or
+cursor, and without the memory of mapped files. A snapshot is scanned or indexed as a whole, so even commands
+about a single thing read all records. See bench/rebuild.py for `rebuild`.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench.commands import LEDGER_SIZE, START, real_frames, write_bookie
 from bench.growth import line, measure
@@ -25,7 +28,7 @@ from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
-from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 
@@ -44,15 +47,35 @@ COMMANDS: Final = (
         f"plan-batches {TOPIC} --keys region",
     ),
     *(f"export {TOPIC} --to FILE-parquet", f"export {TOPIC} --to FILE-ndjson -o ndjson"),
-    f"show-cursor {TOPIC}",
+    *(f"show-cursor {TOPIC}", f"show-cursor {TOPIC} cursor-1", f"check {TOPIC} --cursor cursor-1"),
+    *(f"get topic {TOPIC}", f"get cursor {TOPIC} cursor-1", f"properties {TOPIC}", f"whois {FIRST_LEDGER}"),
+    *(f"tree topic {TOPIC}", f"top topic {TOPIC}", f"check {TOPIC}", f"disk --topic {TOPIC}"),
+    f"compress-cursors --dry-run --compression lz4 --threshold 0 --topic {TOPIC}",
+    f"compress-ledgers --dry-run --compression lz4 --threshold 0 --topic {TOPIC}",
+    f"convert-cursor --to ranges --topic {TOPIC} --dry-run",
+    f"set-property {TOPIC} {FIRST_LEDGER} a=b --dry-run",
 )
 
 
-def records(count: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the (path, value) of a topic and its ledgers."""
+class Growth(NamedTuple):
+    """What grows: the default sizes, and how a size becomes entries, entries per ledger, and cursors."""
+
+    sizes: tuple[int, ...]
+    shape: Callable[[int], tuple[int, int, int]]
+
+
+GROWTHS: Final = {
+    "entries": Growth((10_000, 100_000, 1_000_000), lambda size: (size, LEDGER_SIZE, 2)),
+    "ledgers": Growth((100, 1000, 10_000, 100_000), lambda size: (4 * size, 4, 2)),
+    "cursors": Growth((10, 100, 1000, 10_000), lambda size: (4000, 4, size)),
+}
+
+
+def records(count: int, per_ledger: int, cursors: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the (path, value) of a topic, its ledgers and its cursors."""
     info, name = ManagedLedgerInfo(), TopicName.parse(TOPIC)
-    for number, first in enumerate(range(0, count, LEDGER_SIZE)):
-        ledger_id, entries = FIRST_LEDGER + number, min(LEDGER_SIZE, count - first)
+    for number, first in enumerate(range(0, count, per_ledger)):
+        ledger_id, entries = FIRST_LEDGER + number, min(per_ledger, count - first)
         info.ledgerInfo.add(ledgerId=ledger_id, entries=entries, size=1000 * entries, timestamp=START + first)
         metadata = LedgerMetadataFormat(
             quorumSize=1,
@@ -68,20 +91,24 @@ def records(count: int) -> Iterator[tuple[str, bytes]]:
         metadata.segment.add(firstEntryId=0, ensembleMember=["127.0.0.1:3181"])
         yield ledger_path(ledger_id), encode_ledger_metadata(LedgerMetadata(3, metadata))
     yield name.path, info.SerializeToString()
+    for number in range(cursors):
+        cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=FIRST_LEDGER, markDeleteEntryId=1)
+        yield f"{name.path}/cursor-{number}", cursor.SerializeToString()
 
 
-def make(place: Path, count: int) -> list[str]:
+def make(place: Path, size: int, shape: tuple[int, int, int]) -> list[str]:
     """Write a log, its index and a snapshot; return the options that select them."""
     # Repeating the chunks of a message would make incomplete messages, which commands would report.
     frames = [
         frame for frame in real_frames(place) if decode_frame(frame[1]).metadata.num_chunks_from_msg < 2
     ]
-    bookie = add_index(write_bookie(place / f"bookie-{count}", frames, count), count)
-    writer = SnapshotWriter(place / f"{count}.ndjson", {})
-    for path, value in sorted(records(count)):
+    count, per_ledger, _ = shape
+    bookie = add_index(write_bookie(place / f"bookie-{size}", frames, count, per_ledger), count, per_ledger)
+    writer = SnapshotWriter(place / f"{size}.ndjson", {})
+    for path, value in sorted(records(*shape)):
         writer.add(Versioned(path, value, 1))
     writer.finish({})
-    return ["--entries", f"bookie-disk:{bookie}", "--store", f"snapshot:{place / f'{count}.ndjson'}"]
+    return ["--entries", f"bookie-disk:{bookie}", "--store", f"snapshot:{place / f'{size}.ndjson'}"]
 
 
 def main() -> None:
@@ -89,16 +116,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--by", choices=GROWTHS, default="entries")
+    parser.add_argument("--sizes", type=int, nargs="+")
     parser.add_argument("--only", nargs="+", help="commands by their first word")
     parser.add_argument("--seconds", type=float, default=600)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="growth-entries-") as made:
         place = Path(made)
-        options = {size: make(place, size) for size in arguments.sizes}
+        growth = GROWTHS[arguments.by]
+        sizes = arguments.sizes or growth.sizes
+        options = {size: make(place, size, growth.shape(size)) for size in sizes}
         start = min(measure(["--version"], place, arguments.seconds).seconds for _ in range(3))
-        heads = "".join(f"{size:>10}{'MB':>6}" for size in arguments.sizes)
-        print(f"start {start:.2f} s\n{'command':70}{heads}{'exp':>6}{'B/entry':>8}", flush=True)
+        heads = "".join(f"{size:>10}{'MB':>6}" for size in sizes)
+        print(f"start {start:.2f} s\n{'command':70}{heads}{'exp':>6}{'B/each':>8}", flush=True)
         for command in COMMANDS:
             if arguments.only and command.split()[0] not in arguments.only:
                 continue
@@ -108,7 +138,7 @@ def main() -> None:
                 runs.append(measure([*words, *source], place, arguments.seconds, mapped=False))
                 if runs[-1].code is None:
                     break
-            print(line(command, arguments.sizes, runs, start), flush=True)
+            print(line(command, sizes, runs, start), flush=True)
 
 
 if __name__ == "__main__":

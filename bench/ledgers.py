@@ -49,7 +49,7 @@ class Usage:
         return Usage(max(self.cpu - start.cpu, 0.001), max(self.clock - start.clock, 0.001))
 
 
-def add_index(bookie: Path, count: int) -> Path:
+def add_index(bookie: Path, count: int, per_ledger: int = LEDGER_SIZE) -> Path:
     """Add the index of locations to a ledger directory, for every entry of its log."""
     from rocksdict import Options, Rdict, WriteBatch
 
@@ -61,7 +61,7 @@ def add_index(bookie: Path, count: int) -> Path:
     database = Rdict(str(path), Options(raw_mode=True))
     batch = WriteBatch(raw_mode=True)
     for number, offset in enumerate(offsets):
-        ledger, entry = divmod(number, LEDGER_SIZE)
+        ledger, entry = divmod(number, per_ledger)
         batch.put(struct.pack(">qq", ledger + 7, entry), struct.pack(">q", offset))
     database.write(batch)
     database.flush()
