@@ -207,7 +207,7 @@ def test_the_schema_of_a_topic_that_is_being_deleted_is_not_missing(
         if deleted:
             del store.values[name.path]
 
-    monkeypatch.setattr("pulsar_meta.cli.shell.open_store", lambda url, **_: store)
+    monkeypatch.setattr("pulsar_meta.stores.registry.open_store", lambda url, **_: store)
     monkeypatch.setattr("pulsar_meta.cli.commands.export.run_export", delete_schema)
     monkeypatch.setattr("pulsar_meta.jobs.entries.live_changes.sleep", delete_topic)
     sources = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}", "-o", "ndjson")

@@ -82,7 +82,7 @@ def url(request: pytest.FixtureRequest, patient: Patient, root: str) -> Iterator
 
 def _is_copied(store: MemoryStore, path: str) -> bool:
     value = store.values[path]
-    parts = ("/managed-ledgers/public/default/", "/ledgers/", "/schemas/", "/admin/")
+    parts = ("/managed-ledgers/", "/ledgers/", "/schemas/", "/admin/")
     return path.startswith(parts) and not value.ephemeral and "idgen" not in path
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.frames.bookie_entry import master_key
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path
 from pulsar_meta.entries.bookie_client import Segment
@@ -18,7 +19,6 @@ from pulsar_meta.jobs.rebuild.ledgers import (
     disks_of,
     examine,
     ledger_on_disks,
-    master_key,
 )
 from pulsar_meta.jobs.rebuild.striping import Quorum, Striping
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat

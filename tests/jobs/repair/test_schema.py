@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
@@ -31,8 +32,19 @@ def several(patient: Patient) -> list[int]:
         locator.info.CopyFrom(other.info)
         locator.info.version = version
         locator.index.add().CopyFrom(locator.info)
+        make_own(patient, other.info.position.ledgerId)
     put(patient, locator.SerializeToString())
     return [entry.position.ledgerId for entry in locator.index]
+
+
+def make_own(patient: Patient, ledger_id: int) -> None:
+    """Make a ledger one of the topic's schema."""
+    record = patient.store.values[ledger_path(ledger_id)]
+    metadata = decode_ledger_metadata(record.value)
+    for field in metadata.metadata.customMetadata:
+        if field.key == "pulsar/schemaId":
+            field.value = PATH.removeprefix("/schemas/").encode()
+    patient.store.values[record.path] = record._replace(value=encode_ledger_metadata(metadata))
 
 
 @pytest.fixture

@@ -102,11 +102,16 @@ class CaseContext:
             self.listed_by = topics_listing(ledger_ids, self.reader.store)
 
     def note_unlisted(self, suspicion: Finding) -> None:
-        """Remember the topic of a ledger that no list has, unless another cluster refers to the ledger."""
+        """Remember the topic of a ledger that no list has, unless another cluster refers to the ledger.
+
+        A ledger in which the topic's own subscription has a position is the topic's.
+        """
         others, ledger_id = self.reader.others, suspicion.ledger_id
         if ledger_id is None or (others is not None and others.names(ledger_id)):
             return
-        if suspicion.code == "ledger-not-listed" and suspicion.topic is not None:
+        if self.other_lists(ledger_id, None):
+            return
+        if suspicion.code == "ledger-not-listed" and suspicion.topic is not None and not suspicion.cursor:
             self.with_unlisted.add(suspicion.topic)
         elif suspicion.code == "orphan-ledger" and suspicion.evidence.get("role") == "data":
             self.with_unlisted.add(str(suspicion.evidence.get("owner")))

@@ -73,7 +73,7 @@ def _unread_below(view: TopicView, cursor: CursorView, at: Position) -> Iterator
                 f"the topic does not list it, so its {last + 1} entries are silently skipped; subscription"
                 f" {cursor.name} has not read all of them",
                 evidence={"last_entry": last, "length": view.facts(ledger_id).length},
-                **view.place(ledger_id) | {"path": ledger_path(ledger_id)},
+                **view.cursor_place(cursor.name, ledger_id) | {"path": ledger_path(ledger_id)},
             )
 
 
