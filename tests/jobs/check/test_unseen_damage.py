@@ -41,11 +41,11 @@ def judged(kind: Kind, case: Scenario, healthy: Examined, found: Examined) -> li
         for one in found.findings
         if (one.code, one.topic, one.path, one.cursor, one.ledger_id) not in before
     ]
-    expected = None if kind.by_disks and not case.with_disks else kind.code
-    faults = [] if expected is None or expected in {one.code for one in new} else [f"no {expected}"]
-    if expected is None:
-        faults += [f"{one.code} of {one.topic or one.path}" for one in serious(new)]
-    return faults
+    if kind.code is None:
+        return [f"{one.code} of {one.topic or one.path}" for one in serious(new)]
+    if kind.by_disks and not case.with_disks:
+        return []
+    return [] if kind.code in {one.code for one in new} else [f"no {kind.code}"]
 
 
 def serious(findings: Iterable[Finding]) -> list[Finding]:
