@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 import stat
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from unittest.mock import patch
 import pytest
 
 from pulsar_meta.cli import errors
+from pulsar_meta.cli.errors import report_unforeseen
+from pulsar_meta.cli.settings import read_profile
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
 from tests.cli.program import environment, pulsar_meta_here
 
 SECRETS = "zk://admin:s3cret@host:2181 password=hunter2"
@@ -67,6 +72,21 @@ def test_the_report_is_a_temporary_file_if_the_state_directory_cannot_be_written
     with broken(ZeroDivisionError("by zero")), patch("tempfile.gettempdir", lambda: str(other)):  # type: ignore[attr-defined]
         pulsar_meta_here("decode", "x", env=environment(state))
     assert len(list(other.iterdir())) == 1
+
+
+def test_a_user_without_a_home_directory_can_read_and_is_asked_for_a_place_of_undo_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process keeps its user, so the entry of the user is hidden."""
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "PULSAR_META_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert read_profile(None) == {}
+    with pytest.raises(UsageError, match="set XDG_STATE_HOME"):
+        undo_directory()
+    with patch("tempfile.gettempdir", lambda: str(tmp_path)):
+        report_unforeseen(ZeroDivisionError("by zero"), [], as_json=False)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 # Interrupts the program while it looks for a module.

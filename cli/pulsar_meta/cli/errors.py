@@ -17,7 +17,13 @@ import typer
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.outputs import write_json_message, write_message
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    NotFoundError,
+    PulsarMetaError,
+    UnreachableError,
+    UsageError,
+)
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.patterns import lazy_pattern
 
@@ -185,7 +191,10 @@ def _save_traceback(error: BaseException, arguments: Sequence[str]) -> Path | No
     call = shlex.join(["pulsar-meta", *arguments])
     about = f"pulsar-meta {distribution().version}, Python {sys.version}, {sys.platform}"
     text = _without_secrets("\n".join((call, about, "", "".join(traceback.format_exception(error)))))
-    for directory in (undo_directory().parent, Path(tempfile.gettempdir())):
+    directories = [Path(tempfile.gettempdir())]
+    with suppress(UsageError):
+        directories.insert(0, undo_directory().parent)
+    for directory in directories:
         with suppress(OSError):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             opened, name = tempfile.mkstemp(prefix="unforeseen-", suffix=".txt", dir=directory)

@@ -68,8 +68,10 @@ def config_path() -> Path:
     configured = os.environ.get("PULSAR_META_CONFIG")
     if configured:
         return Path(configured)
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "pulsar-meta" / "config.toml"
+    named, home = os.environ.get("XDG_CONFIG_HOME"), os.path.expanduser("~")
+    # A user without a home directory, as in some containers, has the system's file (XDG_CONFIG_DIRS).
+    base = Path(named) if named else Path(home, ".config") if os.path.isabs(home) else Path("/etc/xdg")
+    return base / "pulsar-meta" / "config.toml"
 
 
 def read_profile(name: str | None) -> dict[str, Any]:

@@ -13,10 +13,16 @@ from pulsar_meta.jobs.rewrite.undo_log import is_finished, is_unused, read_heade
 
 
 def undo_directory() -> Path:
-    """Return the directory of undo files (not made yet). Source: XDG Base Directory Specification 0.8."""
-    named = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
-    return base / "pulsar-meta" / "undo"
+    """Return the directory of undo files (not made yet). Source: XDG Base Directory Specification 0.8.
+
+    Raises UsageError if the user has no home directory, as in some containers, and none is named.
+    """
+    named, home = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~")
+    if os.path.isabs(named):
+        return Path(named, "pulsar-meta", "undo")
+    if not os.path.isabs(home):
+        raise UsageError("you have no home directory for undo files: set XDG_STATE_HOME")
+    return Path(home, ".local", "state", "pulsar-meta", "undo")
 
 
 def new_undo_path(command: str) -> Path:
