@@ -144,7 +144,7 @@ def test_streams_of_java_and_other_writers_are_read() -> None:
 def test_small_libraries_replace_those_that_are_not_installed(backend: str) -> None:
     is_fast = backend == "fast"
     assert (backends.lz4().error.__name__ == "LZ4BlockError") == is_fast
-    assert (type(backends.zstd().stream()).__module__ == "zstandard.backend_c") == is_fast
+    assert (type(backends.zstd().stream()).__module__.split(".")[0] in ("zstandard", "zstd")) == is_fast
     assert (backends.crc32c().value.__module__ == "google_crc32c._crc32c") == is_fast
 
 
