@@ -113,6 +113,33 @@ def test_an_interrupt_during_start_up_is_silent(module: str, tmp_path: Path) -> 
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+# Modules written in C, such as NumPy's, turn Ctrl-C while they load into an error of their own.
+SWALLOWED = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pulsar_meta.cli.commands.decode":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise {} from None
+sys.meta_path.insert(0, Finder())
+from pulsar_meta.cli.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "error", ["SystemError('x')", "ImportError('x')", "ModuleNotFoundError('x', name='x')"]
+)
+def test_an_interrupt_that_a_library_turns_into_an_error_is_silent(error: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED.format(error), "decode", "x"],
+        capture_output=True, env=environment(tmp_path), timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 @pytest.mark.parametrize("piece", ["a", "a.", "a://", "password ", "token", "= "])
 def test_the_time_to_hide_secrets_in_a_traceback_grows_with_its_length(piece: str) -> None:
     assert errors._without_secrets(piece * 300_000)

@@ -21,9 +21,9 @@ def main() -> None:
         sys.exit(2)
     # Imports create no garbage; collecting it takes a tenth of the start.
     gc.disable()
-    from pulsar_meta.cli.app import main
+    from pulsar_meta.cli.app import interrupt, main
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, interrupt)
     main()
 
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,8 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError, install_hint
 
 # Typer has no public name for the base class of its usage errors.
 TyperUsageError: Any = typer.BadParameter.__bases__[0]
+# The signals that `interrupt` received.
+interrupts: list[int] = []
 
 
 def print_version(wanted: bool) -> None:
@@ -171,6 +174,12 @@ def use_utf8() -> None:
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, and note it: the module being loaded may turn it into an error of its own."""
+    interrupts.append(number)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line. This is the only place where an error becomes an exit code."""
     arguments = sys.argv[1:]
@@ -180,6 +189,8 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(Exit.INTERRUPTED)
     except Exception as error:  # noqa: BLE001
+        if interrupts:
+            sys.exit(Exit.INTERRUPTED)
         from pulsar_meta.cli.errors import report_unforeseen
 
         report_unforeseen(error, arguments, as_json=as_json)
@@ -187,6 +198,8 @@ def main() -> None:
     finally:
         gc.enable()
         discard_unflushed()
+    if interrupts:
+        sys.exit(Exit.INTERRUPTED)
     report(failure, as_json=as_json)
     sys.exit(failure.exit_code)
 
