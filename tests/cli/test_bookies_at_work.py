@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -216,6 +217,34 @@ def test_the_schema_of_a_topic_that_is_being_deleted_is_not_missing(
     not_checked = json.loads(done.stderr.splitlines()[-1]).get("not_checked")
     expected = {f"the schema of {name}": "deleted while it was read"}
     assert not_checked == expected if deleted else not_checked != expected
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_entries_of_a_topic_that_is_being_deleted_are_not_undecided(
+    capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    folder, name, store = capture("pulsar-4.2.4"), TopicName.parse("plain"), LiveStore()
+    store.values = dict(healthy_store(folder).values)
+
+    def export_undecided(pieces: Any, export: Any, manifest: Any) -> Any:
+        def undecided(pieces: Any) -> Any:
+            for exported in export(pieces):
+                counts = {**exported.done.counts, "undecided": 1}
+                yield replace(exported, done=replace(exported.done, whole=False, counts=counts))
+
+        yield from run_export(pieces, undecided, manifest)
+        if deleted:
+            del store.values[name.path]
+
+    monkeypatch.setattr("pulsar_meta.stores.registry.open_store", lambda url, **_: store)
+    monkeypatch.setattr("pulsar_meta.cli.commands.export.run_export", export_undecided)
+    monkeypatch.setattr("pulsar_meta.jobs.entries.live_changes.sleep", lambda seconds: None)
+    sources = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}", "-o", "ndjson")
+    done = pulsar_meta_here("export", str(name), "--to", "out", *sources, folder=tmp_path)
+    assert done.returncode == (0 if deleted else 3), done.stderr
+    not_checked = json.loads(done.stderr.splitlines()[-1]).get("not_checked", {})
+    expected = {f"readability of 1 entry of {name}": "deleted while it was read"}
+    assert (not_checked == expected) is deleted
 
 
 @pytest.mark.parametrize("words", [("dump-entries",), ("export", "--to", "out")])

@@ -235,6 +235,12 @@ class _Run:
         if failed and failed == counts["errors"] and changes.is_topic_deleted(piece.topic, ledgers):
             self.coverage.not_checked[f"the schema of {piece.topic}"] = DELETED
             counts["errors"], errors = 0, ()
+        unknown = counts.get("undecided", 0)
+        if unknown and ledgers and changes.is_topic_deleted(piece.topic, ledgers):
+            self.coverage.not_checked[f"readability of {counted(unknown, 'entries')} of {piece.topic}"] = (
+                DELETED
+            )
+            counts["undecided"] = 0
         return replace(piece, counts=counts, errors=errors)
 
     def _exporter(self, pieces: list[Piece], store: Store, source: EntrySource, urls: list[str]) -> Exporter:
