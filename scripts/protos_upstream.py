@@ -28,6 +28,10 @@ PROTO: Final = Path(__file__).parent.parent / "proto" / "pulsar_meta" / "proto"
 FOLLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "DataFormats.proto": ("bookkeeper-proto/src/main/proto/DataFormats.proto",),
     "DbLedgerStorageDataFormats.proto": ("bookkeeper-proto/src/main/proto/DbLedgerStorageDataFormats.proto",),
+    "Functions.proto": (
+        "pulsar-functions/proto/src/main/proto/Function.proto",
+        "pulsar-functions/proto/src/main/proto/Request.proto",
+    ),
     "MLDataFormats.proto": ("managed-ledger/src/main/proto/MLDataFormats.proto",),
     "PulsarApi.proto": ("pulsar-common/src/main/proto/PulsarApi.proto",),
     "ReplicatedSubscriptions.proto": ("pulsar-common/src/main/proto/PulsarMarkers.proto",),

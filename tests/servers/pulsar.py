@@ -15,6 +15,7 @@ waits until an earlier one on the same capture has released the bookie's port.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -80,8 +81,12 @@ class PulsarStandalone(Servers):
         bookies: int | None = None,
         heap: str = "1g",
         environment: Mapping[str, str] | None = None,
+        functions_worker: Mapping[str, object] | None = None,
     ) -> None:
-        """Create the directory. Nothing runs before `start` or `with`. Raises NoJars if there are no jars."""
+        """Create the directory. Nothing runs before `start` or `with`. Raises NoJars if there are no jars.
+
+        With settings of a `functions_worker`, the broker runs one.
+        """
         self.version = version
         jars.resolve(version)
         self._scratch = tempfile.TemporaryDirectory(prefix="pulsar-standalone-")
@@ -93,6 +98,7 @@ class PulsarStandalone(Servers):
         self.broker_port, self.web_port, self.zookeeper_port = free_port(), free_port(), free_port()
         self._bookie_port = free_port()
         self._heap, self._environment = heap, dict(environment or {})
+        self._functions_worker = functions_worker
         self._jvm: Jvm | None = None
         self._bound_ports = bookie_data.BoundPorts()
         self._bookkeeper = self.directory / "bookkeeper"
@@ -141,7 +147,7 @@ class PulsarStandalone(Servers):
     def start(self) -> None:
         """Start, and wait for `public/default`. Raises ServerFailed with the end of the log."""
         self._bound_ports.take(self.bookie_dirs)
-        arguments = ["--config", str(self._write_settings()), "-nss", "-nfw", *self._places()]
+        arguments = ["--config", str(self._write_settings()), "-nss", *self._functions(), *self._places()]
         self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
         try:
             if self.metadata_dir.exists():
@@ -201,6 +207,18 @@ class PulsarStandalone(Servers):
             shutil.copytree(bookie / "current", kept, ignore=without_logs)
         if not self.uses_zookeeper:
             shutil.copytree(self.metadata_dir, into / "rocksdb", ignore=without_logs)
+
+    def _functions(self) -> list[str]:
+        """Return the options of the functions worker. Its settings are YAML, and JSON is YAML."""
+        if self._functions_worker is None:
+            return ["-nfw"]
+        file = self.directory / "functions_worker.yml"
+        places = dict.fromkeys(
+            ("downloadDirectory", "connectorsDirectory", "functionsDirectory"),
+            str(self.directory / "functions"),
+        )
+        file.write_text(json.dumps({**places, "workerPort": self.web_port, **self._functions_worker}))
+        return ["--functions-worker-conf", str(file)]
 
     def _places(self) -> list[str]:
         places = ["--num-bookies", str(self.bookies)]

@@ -363,6 +363,28 @@ GOLDEN = [
         {"batched": False, "records": [PENDING]},
     ),
     Golden(
+        "function",
+        "FunctionMetaData",
+        _hex("0a06", "120164", "1a0166", "2005", "2a0408001001"),
+        {
+            "functionDetails": {"namespace": "d", "name": "f"},
+            "createTime": 5,
+            "instanceStates": [{"key": 0, "value": "STOPPED"}],
+        },
+    ),
+    Golden(
+        "assignment of a function",
+        "FunctionAssignment",
+        _hex("0a02", "1003", "120177"),
+        {"instance": {"instanceId": 3}, "workerId": "w"},
+    ),
+    Golden(
+        "request to delete a function",
+        "FunctionRequest",
+        _hex("0801", "120172", "1a02", "1803"),
+        {"serviceRequestType": "DELETE", "requestId": "r", "functionMetaData": {"version": 3}},
+    ),
+    Golden(
         "snapshot of a transaction buffer",
         "TransactionBufferSnapshot",
         _hex("02", "02", "06560600", "00", "3056", "02", "0674c3b8"),

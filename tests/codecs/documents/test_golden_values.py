@@ -7,6 +7,7 @@ import pytest
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import KINDS, fitting_kinds
 from pulsar_meta.codecs.documents.value import (
+    FUNCTION_KINDS,
     LOG_ENTRY_KINDS,
     POLICIES_KINDS,
     SCALABLE_KINDS,
@@ -74,9 +75,13 @@ def test_content_is_never_taken_for_another_kind(case: Golden) -> None:
         kinds = fitting_kinds(case.stored)
     except PulsarMetaError:
         return
-    # Records of Pulsar 5 are recognized by their paths, and snapshots by their topics.
+    # Records of Pulsar 5 are recognized by their paths, snapshots by their topics, and functions by --type.
     by_path = (*SCALABLE_KINDS, *TRANSACTION_KINDS, *POLICIES_KINDS, "Counter", "Bytes", *LOG_ENTRY_KINDS[2:])
-    strict = case.kind not in by_path and "unknown" not in case.name and "wrong" not in case.name
+    strict = (
+        case.kind not in (*by_path, *FUNCTION_KINDS)
+        and "unknown" not in case.name
+        and "wrong" not in case.name
+    )
     assert not strict or case.kind in kinds, kinds
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
 from pulsar_meta.codecs.documents.value import (
+    FUNCTION_KINDS,
     JSON_KINDS,
     ORDER_KEPT,
     POLICIES_KINDS,
@@ -288,9 +289,20 @@ def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
         # Payloads belong to the topic's users.
         content = {name: shown[name] for name in _CONTENT[kind] if name in shown}
         return replace(value, value=redact(shown) | content, meaning=redact(meaning))
-    hidden = redact(shown)
+    hidden = _without_credentials(redact(shown)) if kind in FUNCTION_KINDS else redact(shown)
     text = value.text if value.text is None or not _hides(value, hidden) else REDACTED.copy()
     return replace(value, value=hidden, meaning=redact(meaning), text=text)
+
+
+def _without_credentials(value: Any) -> Any:
+    """Redact the data of function authentication, which some providers fill with a token."""
+    if not isinstance(value, dict):
+        return value
+    value = {name: _without_credentials(member) for name, member in value.items()}
+    authentication = value.get("functionAuthSpec")
+    if isinstance(authentication, dict) and authentication.get("data"):
+        value["functionAuthSpec"] = authentication | {"data": REDACTED.copy()}
+    return value
 
 
 def _hides(value: Value, hidden: Any) -> bool:

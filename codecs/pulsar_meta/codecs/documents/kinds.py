@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.value import (
+    FUNCTION_KINDS,
     JSON_KINDS,
     LOG_ENTRY_KINDS,
     POLICIES_KINDS,
@@ -40,6 +41,7 @@ FAMILIES: Final[dict[str, str]] = {
     "BookieEntry": "entry_values",
     "Command": "entry_values",
     **dict.fromkeys(LOG_ENTRY_KINDS, "transaction_values"),
+    **dict.fromkeys(FUNCTION_KINDS, "message_values"),
     "Text": "plain_values",
     "Bytes": "plain_values",
 }
@@ -151,13 +153,13 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
         return ["Cookie"]
     if data[:1] in (b"{", b"[") and _plain_kind(data) in JSON_KINDS:
         return [_plain_kind(data)]
-    kinds = [kind for kind in message_values.KINDS if message_values.fits(kind, data)]
+    kinds = [kind for kind in message_values.GUESSED if message_values.fits(kind, data)]
     kinds += _entry_kinds(data)
     if _is_printable(data):
         kinds += [_old_text_kind(data) or "Text"]
     # Log entries come last, because data that also fits another kind is more likely of that kind.
     kinds = kinds or _log_kinds(data)
-    return kinds or [kind for kind in message_values.KINDS if message_values.fits_newer(kind, data)]
+    return kinds or [kind for kind in message_values.GUESSED if message_values.fits_newer(kind, data)]
 
 
 def _only_one(kinds: list[str], what: str) -> str:

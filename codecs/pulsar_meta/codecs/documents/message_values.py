@@ -1,4 +1,4 @@
-"""Values that are a binary protobuf message: managed ledgers, cursors, schemas, bookie services."""
+"""Values that are a binary protobuf message: managed ledgers, cursors, schemas, bookies, functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pulsar_meta.codecs.documents.value import Value, value_shape
+from pulsar_meta.codecs.documents.value import FUNCTION_KINDS, Value, value_shape
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.envelope import foreign_position_form
 from pulsar_meta.codecs.protobuf.to_json import encoder_of, has_unknown_fields
@@ -25,6 +25,9 @@ _MESSAGES: Final[dict[str, tuple[str, str]]] = {
     "BookieServiceInfo": ("DataFormats_pb2", "BookieServiceInfoFormat"),
     "SchemaLocator": ("SchemaStorageFormat_pb2", "SchemaLocator"),
     "SchemaEntry": ("SchemaStorageFormat_pb2", "SchemaEntry"),
+    "FunctionMetaData": ("Functions_pb2", "FunctionMetaData"),
+    "FunctionAssignment": ("Functions_pb2", "Assignment"),
+    "FunctionRequest": ("Functions_pb2", "ServiceRequest"),
 }
 _MEANINGS: Final = {
     "ManagedLedgerInfo": "managed_ledger_meaning",
@@ -32,6 +35,8 @@ _MEANINGS: Final = {
     "PositionInfo": "position_meaning",
 }
 KINDS: Final = tuple(_MESSAGES)
+# All fields of functions are optional, so that almost any message fits them. They need a name.
+GUESSED: Final = tuple(kind for kind in KINDS if kind not in FUNCTION_KINDS)
 _WITH_BIT_SETS: Final = frozenset({"ManagedCursorInfo", "PositionInfo"})
 
 

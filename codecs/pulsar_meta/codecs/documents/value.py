@@ -35,6 +35,8 @@ LOG_ENTRY_KINDS: Final = (
     "TransactionBufferSnapshotIndexes",
     "TransactionBufferSnapshotSegment",
 )
+# Messages in the topics of functions workers.
+FUNCTION_KINDS: Final = ("FunctionMetaData", "FunctionAssignment", "FunctionRequest")
 JSON_KINDS: Final = (*BROKER_KINDS, *SCALABLE_KINDS, *TRANSACTION_KINDS, *POLICIES_KINDS, "Json")
 
 ORDER_KEPT: Final = "order_kept"
