@@ -6,8 +6,8 @@ ledgers, the topic's record. Snapshots of ZooKeeper and Oxia are also read over 
 topics and cursors, then schemas. So such a snapshot can have the ledgers of a topic that was deleted a moment
 later, and records that refer to ledgers that were created after the ledgers were read.
 
-A schema without its ledger stays an error. The broker deletes the schema's record right after the ledgers, so
-a snapshot hardly ever lies between the two, but a lost ledger of a schema is common.
+A schema without its ledger stays an error: `snapshot` itself waits a moment and reads such a record again,
+and a lost ledger of a schema is common.
 
 Sources: apache/pulsar PersistentTopic (delete), ManagedLedgerImpl (asyncDelete), BookkeeperSchemaStorage
 (deleteSchema).

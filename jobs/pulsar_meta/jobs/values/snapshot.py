@@ -2,6 +2,10 @@
 
 Stores without point-in-time reads (ZooKeeper, Oxia, a directory) are read twice. If a value changed in
 between, the second version is written, and the change is counted.
+
+A broker that deletes a topic deletes the ledgers of its schema a moment before the record of the schema. The
+record of a schema whose ledger is gone is therefore read once more, a moment later.
+(apache/pulsar BookkeeperSchemaStorage.deleteSchema)
 """
 
 from __future__ import annotations
@@ -10,14 +14,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from time import sleep
+from typing import Final, NotRequired, TypedDict
 
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.snapshot_lines import Sums
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.rewrite.run_files import StoreDocument, read_identity
 from pulsar_meta.jobs.spill import DiskMap
+from pulsar_meta.jobs.topics.owners import SCHEMAS, named_by
 from pulsar_meta.jobs.values.places import long_buckets, read_counters
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
@@ -25,6 +33,11 @@ from pulsar_meta.stores.snapshot_writer import SnapshotWriter, kept_values, part
 
 # Hides the secrets of a value before it is written.
 Hide = Callable[[Versioned], Versioned] | None
+
+# Seconds in which a broker deletes the record of a schema after its ledgers.
+_PAUSE: Final = 2.0
+# Records that are read with one request.
+_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,7 @@ def _second_look(
 ) -> SnapshotResult:
     with DiskMap() as newest:
         newest.add(changes_since(store, seen))
+        newest.add(_deleted_schemas(store))
         result = replace(result, changed=len(newest))
         if not result.changed:
             return _finish(writer, result)
@@ -169,6 +183,37 @@ def changes_since(store: Store, seen: DiskMap) -> Iterator[Versioned]:
             yield value
     for gone in seen:
         yield Versioned(gone.path, b"", ABSENT)
+
+
+def _deleted_schemas(store: Store) -> Iterator[Versioned]:
+    """Yield the records of schemas that were deleted a moment after their ledgers, with version ABSENT."""
+    records, suspected = store.scan(SCHEMAS), list[str]()
+    while several := list(islice(records, _AT_ONCE)):
+        suspected += _without_ledger(store, several)
+    if suspected:
+        sleep(_PAUSE)
+    for at in range(0, len(suspected), _AT_ONCE):
+        paths = suspected[at : at + _AT_ONCE]
+        for path, record in zip(paths, store.read_many(paths), strict=True):
+            if record is None:
+                yield Versioned(path, b"", ABSENT)
+
+
+def _without_ledger(store: Store, records: Iterable[Versioned]) -> Iterator[str]:
+    """Yield the paths of the schemas that have a ledger without metadata."""
+    schema_of = {ledger: record.path for record in records for ledger in _ledgers_of(record)}
+    metadata = store.read_many([ledger_path(ledger) for ledger in schema_of])
+    yield from dict.fromkeys(
+        path for path, found in zip(schema_of.values(), metadata, strict=True) if found is None
+    )
+
+
+def _ledgers_of(schema: Versioned) -> list[int]:
+    """Return the ledgers of a schema; none if its record can't be decoded."""
+    try:
+        return [owner.ledger_id for owner in named_by(schema, None, lambda path, why: None)]
+    except DecodeError:
+        return []
 
 
 def _finish(writer: SnapshotWriter, result: SnapshotResult) -> SnapshotResult:
