@@ -11,13 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.servers.restartable import skip_or_fail
 
 ROOT = Path(__file__).parents[1]
 # Prints its own path, its arguments and stdin, or sleeps.
@@ -33,9 +32,10 @@ pytestmark = pytest.mark.linux
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A directory that other users can enter, unlike those that pytest makes."""
-    return open_to_all(tmp_path)
+def place() -> Iterator[Path]:
+    """A directory that other users can enter, and that is not below /dev/shm, which a test hides."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        yield open_to_all(Path(directory))
 
 
 def open_to_all(path: Path) -> Path:
@@ -87,7 +87,7 @@ def started(done: subprocess.CompletedProcess[str]) -> Path:
 
 def needs_root() -> None:
     if os.geteuid() != 0:
-        skip_or_fail("root", "only root can act as two users")
+        pytest.skip("only root can act as two users")
 
 
 def test_the_first_start_unpacks_the_program_into_a_private_cache(executable: Path, place: Path) -> None:
