@@ -161,6 +161,15 @@ def test_partitions_need_a_partitioned_topic_since_4_1(capture: Capture) -> None
     assert (result, reasons["partition-without-parent"]["count"]) == ("not-safe", 3)
 
 
+def test_policies_in_a_topic_stay_there_in_pulsar_5(capture: Capture) -> None:
+    store = healthy_store(capture("pulsar-4.2.4-3bookies"))
+    assert verdict(store, "5.0.0-M1")[1]["topic-policies-stay"]["verdict"] == "note"
+    assert "topic-policies-stay" not in verdict(store, "4.2.4")[1]
+    for path in [path for path in store.values if "__change_events" in path]:
+        del store.values[path]
+    assert "topic-policies-stay" not in verdict(store, "5.0.0-M1")[1]
+
+
 def _shadow(store: MemoryStore) -> None:
     info = decode_managed_ledger(store.values[PLAIN].value)
     info.properties.add(key="PULSAR.SHADOW_SOURCE", value="persistent://public/default/orders")

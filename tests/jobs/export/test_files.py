@@ -37,6 +37,13 @@ def test_a_late_worker_of_a_killed_run_changes_nothing(tmp_path: Path) -> None:
     assert [path.name for path in path.parent.iterdir()] == [path.name]
 
 
+def test_a_file_of_an_earlier_run_is_removed_if_there_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "1-0-9.parquet"
+    write_file(path, "parquet", [batch(1, 3)])
+    assert write_file(path, "parquet", []) is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_the_owner_can_read_a_file(tmp_path: Path) -> None:
     path = tmp_path / "1-0-9.parquet"
     write_file(path, "parquet", [batch(1, 3)])

@@ -54,7 +54,9 @@ class Patient(DamagedStore):
     def take_back(self) -> None:
         """Undo the last repair, even if that restores records that no broker can load."""
         terms = Terms(Overrides(unreadable=True), undo_file=self._file())
-        report = run(self.store, put_back(self.store, self.undo_files.pop()), terms, Listener())
+        report = run(
+            self.store, put_back(self.store, self.undo_files.pop(), any_version=False), terms, Listener()
+        )
         assert report.summary.conflicts == report.summary.skipped == 0
 
     def _file(self) -> Path:

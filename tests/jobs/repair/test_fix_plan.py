@@ -101,7 +101,7 @@ def check_plan(
     assert all(finding.repair in plan.left_out for finding in plan.stays if finding.repair), names
     if undo_file.exists():
         terms = Terms(Overrides(loaded=True, unreadable=True), undo_file=folder / "redo")
-        run(store, put_back(store, undo_file), terms, Listener())
+        run(store, put_back(store, undo_file, any_version=False), terms, Listener())
         (folder / "redo").unlink(missing_ok=True)
         undo_file.unlink()
     assert {path: value.value for path, value in store.values.items()} == before, names

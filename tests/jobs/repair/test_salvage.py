@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 from pulsar_meta.codecs.compression import CODECS
+from pulsar_meta.codecs.errors import LimitError
+from pulsar_meta.codecs.limits import LIMITS
 from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, wrap_envelope
 from pulsar_meta.jobs.repair.salvage import salvage
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
@@ -94,3 +96,13 @@ def test_every_cut_of_each_codec_gives_a_prefix_of_the_ranges() -> None:
 def test_garbage_gives_nothing(value: bytes) -> None:
     found = salvage(ManagedCursorInfo, value)
     assert (found.message, found.complete, found.how) == (ManagedCursorInfo(), False, "")
+
+
+def test_a_record_that_is_only_too_large_is_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = cursor()
+    record.cursorProperties.add(name="x", value="x" * 3_000_000)
+    value = wrap_envelope(record.SerializeToString(), "zstd")
+    assert salvage(ManagedCursorInfo, value).complete
+    monkeypatch.setattr(LIMITS, "max_unpacked", 1 << 20)
+    with pytest.raises(LimitError):
+        salvage(ManagedCursorInfo, value)

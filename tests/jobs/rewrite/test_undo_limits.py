@@ -41,7 +41,7 @@ def undo_file(captured: MemoryStore, make_run: MakeRun) -> Path:
 
 def planned(store: MemoryStore, file: Path) -> list[Decided]:
     """What `undo` would do with a file."""
-    return list(put_back(store, file).decided(Batches(store, 1)))
+    return list(put_back(store, file, any_version=False).decided(Batches(store, 1)))
 
 
 def test_an_unchanged_file_is_undone(captured: MemoryStore, undo_file: Path) -> None:
@@ -146,7 +146,7 @@ def test_other_files_of_the_file_system_are_never_written(tmp_path: Path, comman
         with closing(UndoLog(tmp_path / "undo", command, read_identity(store))) as log:
             log.append([undo_line(change)])
         with pytest.raises(GuardError, match="doesn't rewrite value files"):
-            put_back(store, tmp_path / "undo")
+            put_back(store, tmp_path / "undo", any_version=False)
 
 
 @pytest.mark.parametrize("command", ["put", "rm"])

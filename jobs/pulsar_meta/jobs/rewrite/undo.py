@@ -28,8 +28,8 @@ from pulsar_meta.jobs.rewrite.undo_log import UndoRecord, read_backwards, read_h
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 
-def put_back(store: Store, file: Path, *, other_store: bool = False, any_version: bool = False) -> Rewrite:
-    """Make the rewrite of an undo file.
+def put_back(store: Store, file: Path, *, other_store: bool = False, any_version: bool) -> Rewrite:
+    """Make the rewrite of an undo file; `any_version` is that of `undone`.
 
     Raises GuardError if the file belongs to another store, or has a record of something that its command does
     not do.
