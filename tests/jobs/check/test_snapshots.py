@@ -132,7 +132,7 @@ def test_a_schema_that_is_deleted_right_after_its_ledger_is_not_in_the_snapshot(
     store = NumberedStore()
     store.values = dict(healthy_store(capture("pulsar-4.2.4")).values)
     without_schema_ledger(store)
-    monkeypatch.setattr(SLEEP, lambda seconds: store.values.pop(WITH_SCHEMA.schema_path))
+    monkeypatch.setattr(SLEEP, lambda seconds: store.values.pop(WITH_SCHEMA.schema_path, None))
     taken = take_snapshot(store, tmp_path / "all.ndjson", tool="test")
     assert taken.changed == 1
     with open_store(f"snapshot:{tmp_path / 'all.ndjson'}") as snapshot:

@@ -26,11 +26,12 @@ from pulsar_meta.stores.registry import current_store
 
 DELETED: Final = "deleted while it was read"
 WRITTEN: Final = "written while it was read"
-LOOKS: Final = 3
-PAUSE: Final = 1.0
-# The most pauses of a run, and the most times that sources are opened again. A damaged cluster may have many
-# topics that list lost ledgers.
-MOST_LOOKS: Final = 20
+# Seconds between two looks. A busy broker needs some seconds to delete a topic.
+PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
+# The longest time that a run waits, in seconds, and the most times that it opens sources again. A damaged
+# cluster may have many topics that list lost ledgers.
+MOST_SECONDS: Final = 30.0
+MOST_OPENINGS: Final = 20
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class LiveChanges:
 
     store: Store | None
     urls: Sequence[str] = ()
-    _pauses: int = 0
+    _waited: float = 0.0
     _openings: int = 0
     _deleted: dict[int, bool] = field(default_factory=dict)
 
@@ -74,38 +75,34 @@ class LiveChanges:
         """
         if self.store is None:
             return False
-        for look in range(LOOKS):
-            self._pause(look)
-            with current_store(self.store) as now:
-                if not any(_lists(now, topic, ledger_id) for ledger_id in ledger_ids):
-                    return True
-            if not self._can_change(self.store):
-                break
+        for now in self._later(self.store):
+            if not any(_lists(now, topic, ledger_id) for ledger_id in ledger_ids):
+                return True
         return False
 
-    def _pause(self, look: int) -> None:
-        """Wait before every look but the first."""
-        if look:
-            self._pauses += 1
-            sleep(PAUSE)
-
-    def _can_change(self, store: Store) -> bool:
-        return store.may_be_live and self._pauses < MOST_LOOKS
+    def _later(self, store: Store) -> Iterator[Store]:
+        """Yield a store as it is now, and after each pause as long as it can change."""
+        for pause in (0.0, *PAUSES):
+            if pause:
+                if not store.may_be_live or self._waited + pause > MOST_SECONDS:
+                    return
+                self._waited += pause
+                sleep(pause)
+            with current_store(store) as now:
+                yield now
 
     def _looks(self, store: Store, ledger: Ledger) -> Iterator[bool]:
         """Yield at each look if the ledger is gone. Ends if it is there, or if nothing can change."""
-        for look in range(LOOKS):
-            self._pause(look)
-            with current_store(store) as now:
-                listed = ledger.topic is not None and _lists(now, ledger.topic, ledger.ledger_id)
-                known = now.read_many([ledger_path(ledger.ledger_id)])[0] is not None
+        for now in self._later(store):
+            listed = ledger.topic is not None and _lists(now, ledger.topic, ledger.ledger_id)
+            known = now.read_many([ledger_path(ledger.ledger_id)])[0] is not None
             yield not listed and (ledger.topic is not None or not known)
-            if known or not self._can_change(store):
+            if known:
                 return
 
     def _are_there_now(self, ledger: Ledger, first: int, last: int) -> bool:
         """Return True if the sources, opened again, have all the entries that they should have."""
-        if self._openings >= MOST_LOOKS:
+        if self._openings >= MOST_OPENINGS:
             return False
         self._openings += 1
         with (

@@ -11,7 +11,7 @@ record of a schema whose ledger is gone is therefore read once more, a moment la
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -34,8 +34,8 @@ from pulsar_meta.stores.snapshot_writer import SnapshotWriter, kept_values, part
 # Hides the secrets of a value before it is written.
 Hide = Callable[[Versioned], Versioned] | None
 
-# Seconds in which a broker deletes the record of a schema after its ledgers.
-_PAUSE: Final = 2.0
+# Seconds before each further look at such records. A busy broker needs some seconds for the deletion.
+_PAUSES: Final = (1.0, 2.0, 4.0)
 # Records that are read with one request.
 _AT_ONCE: Final = 500
 
@@ -187,25 +187,32 @@ def changes_since(store: Store, seen: DiskMap) -> Iterator[Versioned]:
 
 def _deleted_schemas(store: Store) -> Iterator[Versioned]:
     """Yield the records of schemas that were deleted a moment after their ledgers, with version ABSENT."""
-    records, suspected = store.scan(SCHEMAS), list[str]()
+    records, left = store.scan(SCHEMAS), list[str]()
     while several := list(islice(records, _AT_ONCE)):
-        suspected += _without_ledger(store, several)
-    if suspected:
-        sleep(_PAUSE)
-    for at in range(0, len(suspected), _AT_ONCE):
-        paths = suspected[at : at + _AT_ONCE]
-        for path, record in zip(paths, store.read_many(paths), strict=True):
-            if record is None:
-                yield Versioned(path, b"", ABSENT)
+        left += _without_ledger(store, several)
+    for pause in _PAUSES:
+        if not left:
+            return
+        sleep(pause)
+        gone = _absent(store, left)
+        yield from (Versioned(path, b"", ABSENT) for path in gone)
+        left = [path for path in left if path not in gone]
 
 
-def _without_ledger(store: Store, records: Iterable[Versioned]) -> Iterator[str]:
-    """Yield the paths of the schemas that have a ledger without metadata."""
-    schema_of = {ledger: record.path for record in records for ledger in _ledgers_of(record)}
-    metadata = store.read_many([ledger_path(ledger) for ledger in schema_of])
-    yield from dict.fromkeys(
-        path for path, found in zip(schema_of.values(), metadata, strict=True) if found is None
-    )
+def _without_ledger(store: Store, records: Iterable[Versioned]) -> Iterable[str]:
+    """Return the paths of the schemas that have a ledger without metadata."""
+    schemas = {ledger_path(ledger): record.path for record in records for ledger in _ledgers_of(record)}
+    return dict.fromkeys(schemas[path] for path in _absent(store, list(schemas)))
+
+
+def _absent(store: Store, paths: Sequence[str]) -> dict[str, None]:
+    """Return the paths that have no value."""
+    absent = dict[str, None]()
+    for at in range(0, len(paths), _AT_ONCE):
+        some = paths[at : at + _AT_ONCE]
+        found = zip(some, store.read_many(some), strict=True)
+        absent |= dict.fromkeys(path for path, value in found if value is None)
+    return absent
 
 
 def _ledgers_of(schema: Versioned) -> list[int]:
