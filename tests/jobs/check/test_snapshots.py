@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -135,6 +135,30 @@ def test_a_schema_that_is_deleted_right_after_its_ledger_is_not_in_the_snapshot(
     monkeypatch.setattr(SLEEP, lambda seconds: store.values.pop(WITH_SCHEMA.schema_path, None))
     taken = take_snapshot(store, tmp_path / "all.ndjson", tool="test")
     assert taken.changed == 1
+    with open_store(f"snapshot:{tmp_path / 'all.ndjson'}") as snapshot:
+        assert {record.path for record in snapshot.scan()} == set(store.values)
+
+
+def test_a_schema_that_is_deleted_between_two_looks_is_not_in_the_snapshot(
+    capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    class Deleting(NumberedStore):
+        """Loses a schema's ledger after the first look, and its record after the second."""
+
+        looks = 0
+
+        def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
+            self.looks += 1
+            if self.looks == 2:
+                without_schema_ledger(self)
+            if self.looks == 3:
+                del self.values[WITH_SCHEMA.schema_path]
+            return super().scan(prefix, after=after)
+
+    store = Deleting()
+    store.values = dict(healthy_store(capture("pulsar-4.2.4")).values)
+    take_snapshot(store, tmp_path / "all.ndjson", tool="test")
+    assert store.looks == 3
     with open_store(f"snapshot:{tmp_path / 'all.ndjson'}") as snapshot:
         assert {record.path for record in snapshot.scan()} == set(store.values)
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from time import sleep
 from typing import Final, NotRequired, TypedDict
@@ -157,9 +156,9 @@ def _second_look(
     result: SnapshotResult,
     hide: Hide,
 ) -> SnapshotResult:
-    with DiskMap() as newest:
-        newest.add(changes_since(store, seen))
-        newest.add(_deleted_schemas(store))
+    with DiskMap() as newest, DiskMap() as schemas:
+        newest.add(changes_since(_schemas_noted(store.scan(), schemas), seen))
+        newest.add(_deleted_schemas(store, schemas))
         result = replace(result, changed=len(newest))
         if not result.changed:
             return _finish(writer, result)
@@ -172,12 +171,12 @@ def _second_look(
             return _finish(corrected, replace(result, sums=corrected.sums))
 
 
-def changes_since(store: Store, seen: DiskMap) -> Iterator[Versioned]:
+def changes_since(values: Iterable[Versioned], seen: DiskMap) -> Iterator[Versioned]:
     """Yield the values whose versions are not in `seen`, then the removed ones with version ABSENT.
 
-    Unchanged values are removed from `seen`.
+    The values that are still there are removed from `seen`.
     """
-    for value in store.scan():
+    for value in values:
         before = seen.pop(value.path)
         if before is None or before.version != value.version:
             yield value
@@ -185,11 +184,20 @@ def changes_since(store: Store, seen: DiskMap) -> Iterator[Versioned]:
         yield Versioned(gone.path, b"", ABSENT)
 
 
-def _deleted_schemas(store: Store) -> Iterator[Versioned]:
-    """Yield the records of schemas that were deleted a moment after their ledgers, with version ABSENT."""
-    records, left = store.scan(SCHEMAS), list[str]()
-    while several := list(islice(records, _AT_ONCE)):
-        left += _without_ledger(store, several)
+def _deleted_schemas(store: Store, seen: DiskMap) -> Iterator[Versioned]:
+    """Yield the records of schemas in `seen` that were deleted since, with version ABSENT.
+
+    Waits for the deletion of those whose ledgers are gone.
+    """
+    records, left = list[Versioned](), list[str]()
+    for record in store.scan(SCHEMAS):
+        seen.pop(record.path)
+        records.append(record)
+        if len(records) == _AT_ONCE:
+            left += _without_ledger(store, records)
+            records.clear()
+    left += _without_ledger(store, records)
+    yield from (Versioned(record.path, b"", ABSENT) for record in seen)
     for pause in _PAUSES:
         if not left:
             return
@@ -226,6 +234,14 @@ def _ledgers_of(schema: Versioned) -> list[int]:
 def _finish(writer: SnapshotWriter, result: SnapshotResult) -> SnapshotResult:
     writer.finish({} if result.changed is None else {"changed_meanwhile": result.changed})
     return result
+
+
+def _schemas_noted(values: Iterable[Versioned], schemas: DiskMap) -> Iterator[Versioned]:
+    """Yield values, and add the versions of schemas to `schemas`."""
+    for value in values:
+        if value.path.startswith(f"{SCHEMAS}/"):
+            schemas.add([value._replace(value=b"")])
+        yield value
 
 
 def _noted(values: Iterable[Versioned], seen: DiskMap) -> Iterator[Versioned]:
