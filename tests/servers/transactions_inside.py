@@ -10,17 +10,20 @@ from jpype import JClass, JString
 from tests.servers.inside import broker
 
 SECONDS = 180
+RECOVERED = ("Ready", "NoSnapshot")
 
 
 def transaction_buffer(topic: str) -> dict[str, Any]:
-    """Return the position up to which readers of a topic may read, and the number of open transactions."""
-    buffer = _topic(topic).getTransactionBuffer()
+    """Return the position up to which readers of a topic may read, and the number of open transactions.
+
+    A broker that fails to recover the buffer closes the topic and leaves this buffer unready for ever
+    (TopicTransactionBuffer.recoverExceptionally), so each try loads the topic again if it was closed.
+    """
     deadline = time.monotonic() + SECONDS
-    while str(buffer.getStats(False).state) not in ("Ready", "NoSnapshot"):
+    while str((stats := _buffer_stats(topic)).state) not in RECOVERED:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{topic}: its transaction buffer is not ready")
+            raise TimeoutError(f"{topic}: its transaction buffer is {stats.state} after {SECONDS} s")
         time.sleep(0.2)
-    stats = buffer.getStats(False)
     return {
         "state": str(stats.state),
         "max_read_position": str(stats.maxReadPosition),
@@ -48,6 +51,10 @@ def pending_acks(topic: str, subscription: str) -> dict[str, Any]:
         if cumulative is None
         else {_txn(cumulative.getKey()): _position(cumulative.getValue())},
     }
+
+
+def _buffer_stats(topic: str) -> Any:
+    return _topic(topic).getTransactionBuffer().getStats(False)
 
 
 def _topic(topic: str) -> Any:
