@@ -131,6 +131,18 @@ def test_a_directory_is_no_output(name: str, tmp_path: Path) -> None:
     assert b"this is a directory" in done.stderr
 
 
+@pytest.mark.parametrize("words", ["snapshot -", "bundle -", "ls --output -", "rebuild --output -"])
+def test_a_dash_is_no_file_to_write(
+    words: str, tmp_path: Path, capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store, disks = capture("pulsar-4.2.4") / "metadata.ndjson", capture("pulsar-4.2.4") / "bookie0"
+    given = ("--entries", f"bookie-disk:{disks}") if "rebuild" in words else ("--store", f"snapshot:{store}")
+    done = pulsar_meta(*words.split(), *given, env=environment(tmp_path))
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, b"", [])
+    assert b'cannot write to "-"' in done.stderr
+
+
 def test_a_read_error_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), outputs.atomic_file(tmp_path / "out", "w"):
         (tmp_path / "missing").read_text()

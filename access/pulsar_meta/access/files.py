@@ -20,7 +20,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Any, BinaryIO, Final
 
-from pulsar_meta.codecs.errors import DecodeError, LimitError
+from pulsar_meta.codecs.errors import DecodeError, LimitError, UsageError
 from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
 
 # The mode of files that hold values of a store, which may be secrets.
@@ -43,6 +43,12 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 def private(path: str, flags: int) -> int:
     """Open a file that only its owner can read; an `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
+
+
+def refuse_dash(path: Path) -> None:
+    """Raise UsageError for `-`, which elsewhere means standard output, as the name of a file to write."""
+    if str(path) == "-":
+        raise UsageError('cannot write to "-": name a file')
 
 
 # Some network file systems can't sync a directory, and others don't let this user open it.

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stdout, 
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from pulsar_meta.access.files import replace_durably, sync_file
+from pulsar_meta.access.files import refuse_dash, replace_durably, sync_file
 from pulsar_meta.cli.render.text import json_line, message_line
 from pulsar_meta.codecs.errors import UsageError
 
@@ -29,6 +29,7 @@ def atomic_file(path: Path, mode: str, permissions: int = 0o666) -> Iterator[IO[
     A file that replaces another gets its mode and owner; a symbolic link is kept and its target replaced. A
     device, a pipe or an open stream is written to directly. Raises UsageError if `path` can't be written.
     """
+    refuse_dash(path)
     try:
         with _open_directly(path, mode) if _is_stream(path) else _replacing(path, mode, permissions) as out:
             yield out

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict,
 
 import typer
 
+from pulsar_meta.access.files import refuse_dash
 from pulsar_meta.cli.inputs import STDIN, open_input
 from pulsar_meta.cli.outputs import (
     atomic_file,
@@ -140,6 +141,11 @@ class Shell:
             " PULSAR_META_LEDGER_STORE.",
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for `--output -`, before the command does anything."""
+        if self.output is not None:
+            refuse_dash(self.output)
 
     @property
     def format(self) -> Format:

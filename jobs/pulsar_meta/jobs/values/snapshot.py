@@ -18,6 +18,7 @@ from pathlib import Path
 from time import sleep
 from typing import Final, NotRequired, TypedDict
 
+from pulsar_meta.access.files import refuse_dash
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.snapshot_lines import Sums
@@ -118,6 +119,7 @@ def _head(store: Store, tool: str, *, redacted: bool) -> SnapshotFacts:
 
 
 def _check_target(target: Path, head: SnapshotFacts, *, resume: bool) -> None:
+    refuse_dash(target)
     if target.exists() and not target.is_file():
         raise UsageError("cannot write the snapshot: not a regular file", source=str(target))
     part = part_of(target)
