@@ -44,7 +44,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame, encode_prefix, split_broker_metadata
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 
 ROOT: Final = Path(__file__).parent.parent

@@ -32,7 +32,7 @@ import orjson
 import zstandard
 from bench.growth import cursor as growth_cursor
 
-from pulsar_meta.cli.inputs import open_input
+from pulsar_meta.cli.streams import open_input
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.documents.document_text import DocumentTexts
 from pulsar_meta.codecs.json_text import dumps

@@ -34,8 +34,8 @@ from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.seek.kept_ranges import KeptRanges, read_kept_ranges
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
+from pulsar_meta.jobs.seek.ranges import KeptRanges, read_kept_ranges
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
 from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.jobs.spark.session import spark_session

@@ -12,7 +12,7 @@ import orjson
 from pulsar_meta.codecs.metadata.acks import Acks, unacked_indexes
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.topics.cursors import Recovery, recovered
 from pulsar_meta.jobs.topics.topic import read_topic, with_bookkeeper
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo

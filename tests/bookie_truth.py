@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 
 
 def digest(data: bytes | memoryview) -> str:

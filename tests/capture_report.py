@@ -25,7 +25,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
 from tests.cursor_truth import CursorTable, compare_cursors

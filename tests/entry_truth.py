@@ -14,7 +14,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from tests.cli.program import pulsar_meta_here
 
 Position = tuple[int, int]

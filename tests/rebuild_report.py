@@ -20,7 +20,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_of_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.old_store import OldStore, read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values

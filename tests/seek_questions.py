@@ -22,8 +22,8 @@ from typing import Any
 
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
+from pulsar_meta.jobs.seek.ranges import KeptRanges
 from pulsar_meta.jobs.seek.seek import Cluster, seek, seek_clusters
 from pulsar_meta.jobs.spark.seek import Search, plan_cluster
 from pulsar_meta.jobs.spark.session import spark_session

@@ -18,7 +18,7 @@ from pulsar_meta.codecs.frames.frame import decode_frame, decode_raw_message
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.seek.questions import INDEX, Kind, Question, SeekOptions
 from pulsar_meta.jobs.seek.readings import CLOCKS, Reading, State, read_one
 from pulsar_meta.jobs.seek.seek import Seeker, plan_topic, reading_order

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsar_meta.cli.outputs import atomic_file
+from pulsar_meta.cli.streams import atomic_file
 from pulsar_meta.jobs.export.files import Form, write_file
 from pulsar_meta.jobs.export.manifest import open_manifest
 from pulsar_meta.jobs.rewrite.apply import Speed

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from pulsar_meta.cli.commands import COMMANDS
-from pulsar_meta.cli.render.seek import FIELDS
+from pulsar_meta.cli.commands.seek import FIELDS
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.codecs import errors
 from pulsar_meta.codecs.documents.kinds import KINDS
-from pulsar_meta.entries.registry import SCHEMES as ENTRY_SCHEMES
+from pulsar_meta.entries.sources import SCHEMES as ENTRY_SCHEMES
 from pulsar_meta.stores.registry import STORES as STORE_SCHEMES
 from tests.cli.program import environment, pulsar_meta_here
 

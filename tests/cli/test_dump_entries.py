@@ -20,7 +20,7 @@ from pulsar_meta.codecs.columns.column import decode_row
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.entry_truth import CHUNKED, ENCRYPTED, SAME, TRANSACTION, compare

@@ -22,7 +22,7 @@ from pulsar_meta.cli.render import entry_forms
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs import pool
 from pulsar_meta.jobs.entries import entry_portions
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.cli import outputs
+from pulsar_meta.cli import streams
 from pulsar_meta.cli.render import tables
 from pulsar_meta.cli.render.text import harmless, json_line, message_line, one_line
 from pulsar_meta.cli.shell import Shell
@@ -27,7 +27,7 @@ STEERING = set(HOSTILE) - set("abcdef[2J")
 
 
 def write(path: Path, text: str = "new") -> None:
-    with outputs.atomic_file(path, "w") as out:
+    with streams.atomic_file(path, "w") as out:
         out.write(text)
 
 
@@ -65,8 +65,8 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
             device.symlink_to("/dev/null")
         write(device)
         assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-        assert outputs.sibling_path(device, ".idx") is None
-    assert outputs.sibling_path(tmp_path / "f", ".idx") == tmp_path / "f.idx"
+        assert streams.sibling_path(device, ".idx") is None
+    assert streams.sibling_path(tmp_path / "f", ".idx") == tmp_path / "f.idx"
 
 
 def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
             if not Path(folder).exists():
                 continue
             name = f"{folder}/{stream.fileno()}"
-            assert outputs.sibling_path(Path(name), ".idx") is None
+            assert streams.sibling_path(Path(name), ".idx") is None
             write(Path(name))
             assert stream.read() == "new"
             stream.truncate(0)
@@ -87,7 +87,7 @@ def test_a_file_in_memory_is_replaced_atomically() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         target = Path(folder) / "out"
         target.write_text("old")
-        with pytest.raises(UsageError), outputs.atomic_file(target, "w") as out:
+        with pytest.raises(UsageError), streams.atomic_file(target, "w") as out:
             out.write("half")
             raise UsageError("broken midway")
         assert target.read_text() == "old"
@@ -144,7 +144,7 @@ def test_a_dash_is_no_file_to_write(
 
 
 def test_a_read_error_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), outputs.atomic_file(tmp_path / "out", "w"):
+    with pytest.raises(FileNotFoundError), streams.atomic_file(tmp_path / "out", "w"):
         (tmp_path / "missing").read_text()
     assert list(tmp_path.iterdir()) == []
 

@@ -15,9 +15,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from pulsar_meta.cli.commands import COMMANDS
-from pulsar_meta.cli.render.json_schema import document_schema
 from pulsar_meta.cli.render.tables import Format
-from pulsar_meta.cli.schemas import COMMAND_TYPES, NAMES, schema_of
+from pulsar_meta.cli.schemas import COMMAND_TYPES, NAMES, document_schema, schema_of
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.documents.kinds import KINDS
 from pulsar_meta.codecs.frames.frame import encode_frame

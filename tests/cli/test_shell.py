@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.cli import outputs
+from pulsar_meta.cli import streams
 from pulsar_meta.cli.commands import COMMAND_GROUPS, COMMANDS
 from pulsar_meta.cli.errors import is_json_requested
 from pulsar_meta.cli.render import tables
@@ -174,11 +174,11 @@ def test_csv_needs_columns() -> None:
 def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     target.write_text("old")
-    with pytest.raises(UsageError), outputs.atomic_file(target, "w") as out:
+    with pytest.raises(UsageError), streams.atomic_file(target, "w") as out:
         out.write("half")
         raise UsageError("broken midway")
     assert target.read_text() == "old"
-    with outputs.atomic_file(target, "w") as out:
+    with streams.atomic_file(target, "w") as out:
         out.write("new")
     assert target.read_text() == "new"
     assert list(tmp_path.iterdir()) == [target]

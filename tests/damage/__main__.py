@@ -12,7 +12,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.codes import Severity
 from tests.damage import DAMAGE, Disks, check_findings, healthy_store, trials
 from tests.damage.harmless import HARMLESS

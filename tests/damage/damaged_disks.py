@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
-from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.locations import Located
+from pulsar_meta.entries.sources import JoinedEntries
 
 Lost = Callable[[int], bool]
 TIERED = "offload:memory"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, read_topic

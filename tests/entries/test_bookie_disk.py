@@ -15,8 +15,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_disk import entry_at
-from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import JoinedEntries, open_entries
 from tests.contracts.entry_source import EntrySourceContract, Held
 
 Capture = Callable[[str], Path]

@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.bookie_layout import NOWHERE, find_bookies, place
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 
 COOKIE = (
     '5\nbookieHost: "b:3181"\njournalDir: "/d/j2,/d/j1"\n'

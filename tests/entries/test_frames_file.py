@@ -11,7 +11,7 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.cli.program import pulsar_meta_here
 from tests.contracts.entry_source import EntrySourceContract, Held

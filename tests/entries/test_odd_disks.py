@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.bookie_files.journal import is_entry, journal_records
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from tests.bookie_truth import differences
 from tests.conftest import extract
 

@@ -20,7 +20,7 @@ from pulsar_meta.codecs.errors import (
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from tests.codecs.bookie_files.offload_objects import blocks, index, offloaded, segments
 from tests.contracts.entry_source import EntrySourceContract, Held
 

@@ -16,7 +16,7 @@ from pulsar_meta.codecs.bookie_files.offload import SequenceHeader, decode_recor
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.offload import open_offload
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from tests.contracts.entry_source import EntrySourceContract, Held
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.spark.message_source import MessageSourceReader
 from tests.cli.program import pulsar_meta_here
 from tests.message_truth import rows_of

@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.entries.base import RUN, RawEntry, entry_of, read_each
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from tests.entries.worn import Worn
 
 LEDGER = 7

@@ -11,8 +11,7 @@ import pytest
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_disk import LocatedEntries
-from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import JoinedEntries, open_entries
 from tests.servers.bookies import Bookies
 from tests.servers.jvm import JavaFailed
 

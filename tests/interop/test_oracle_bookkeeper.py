@@ -21,7 +21,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
     encode_ledger_metadata,
 )
 from pulsar_meta.codecs.names import ledger_of_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
 from pulsar_meta.stores.registry import open_store
 from tests.interop.generated import SEED, mutations, text

@@ -15,7 +15,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import join_batch, open_entry, why_unopened
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import (
     BrokerEntryMetadata,
     CompressionType,

@@ -20,7 +20,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.envelope import decode_position_info
 from pulsar_meta.codecs.metadata.managed_meaning import PositionMeaning, position_meaning
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from tests.interop.round_trip import (
     CODECS,
     JAVA,

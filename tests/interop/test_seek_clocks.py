@@ -15,7 +15,7 @@ import pytest
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.seek.questions import Kind, Question, SeekOptions
 from pulsar_meta.jobs.seek.readings import Reading, read_one
 from pulsar_meta.jobs.seek.seek import Seeker, plan_topic, reading_order

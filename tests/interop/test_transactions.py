@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.transactions.pending_acks import pending_acks
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Limits, choose
 from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.stores.registry import open_store

@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs import engine
 from pulsar_meta.jobs.engine import choose_engine_to_read, choose_engine_to_seek
 from pulsar_meta.jobs.topics.topic import Ledger

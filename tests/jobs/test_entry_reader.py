@@ -14,7 +14,7 @@ from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entry_reader import read_columns
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.codecs.bookie_files.offload_objects import offloaded

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from tests.codecs.bookie_files.offload_objects import offloaded
 from tests.seek_truth import bookie_urls
 

@@ -8,8 +8,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
 from pulsar_meta.stores.base import ABSENT, Store
-from pulsar_meta.stores.memory import MemoryStore
-from pulsar_meta.stores.overlay import OverlayStore
+from pulsar_meta.stores.memory import MemoryStore, OverlayStore
 
 PATHS = [f"/{first}{rest}" for first in "abc" for rest in ("", "/x", "/x/y", "-x", "/z")]
 

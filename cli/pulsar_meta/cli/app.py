@@ -18,10 +18,10 @@ import typer
 from pulsar_meta.cli.commands import COMMAND_GROUPS, COMMANDS
 from pulsar_meta.cli.errors import from_os_error, is_json_requested, report
 from pulsar_meta.cli.options import expand_option_groups, join_with_or
-from pulsar_meta.cli.outputs import replace_closed_streams
 from pulsar_meta.cli.render.help import HelpfulCommand, HelpfulGroup
 from pulsar_meta.cli.settings import distribution, set_limits
 from pulsar_meta.cli.shell import Exit
+from pulsar_meta.cli.streams import replace_closed_streams
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError, install_hint
 
 # Typer has no public name for the base class of its usage errors.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.outputs import write_json_message, write_message
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import write_json_message, write_message
 from pulsar_meta.codecs.errors import (
     DecodeError,
     NotFoundError,

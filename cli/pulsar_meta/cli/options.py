@@ -20,9 +20,9 @@ import typer
 from typer.models import OptionInfo
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.inputs import STDIN, read_lines
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import STDIN, read_lines
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.text_bytes import TEXT_FORMS, TextForm
 

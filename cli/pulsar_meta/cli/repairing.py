@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.outputs import prompt_on_stderr
 from pulsar_meta.cli.rewriting import SAFETY, BulkOptions, WriteOptions, open_for_writing, terms_of, write
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import prompt_on_stderr
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources

@@ -1,20 +1,23 @@
-"""Shared code of the commands that write: their options, the confirmation, and a run with its summary."""
+"""Shared code of the commands that write: their options, the confirmation, and a run with its summary.
+
+Some of them also take loose value files, and write copies instead of changes in place.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from pulsar_meta.cli.errors import undo_files
-from pulsar_meta.cli.outputs import progress_bar, prompt_on_stderr, show_bar, write_message
 from pulsar_meta.cli.render.rewriting import (
     PLAN,
     named,
@@ -27,8 +30,10 @@ from pulsar_meta.cli.render.rewriting import (
 )
 from pulsar_meta.cli.render.tables import Detail, Format
 from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
+from pulsar_meta.cli.streams import atomic_file, progress_bar, prompt_on_stderr, show_bar, write_message
+from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError, UsageError
 from pulsar_meta.jobs.repair.repair import UNDECIDED
 from pulsar_meta.jobs.restore.values import DIFFERENT, NO_PATH
 from pulsar_meta.jobs.rewrite.apply import Speed
@@ -39,8 +44,9 @@ from pulsar_meta.jobs.rewrite.rules import UNKNOWN_FIELDS
 from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.spill import Dedup
-from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.overlay import OverlayStore
+from pulsar_meta.jobs.values.snapshot import take_snapshot
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.memory import OverlayStore
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK
 
@@ -322,3 +328,68 @@ def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -
         shell.note("nothing was written")
         raise typer.Exit
     _write(shell, store, rewrite, terms, warn)
+
+
+# The URL of the store whose paths are those of the file system.
+FILES: Final = "files:/"
+ValueFiles = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE", help="Files of one value each, instead of a store.", show_default=False),
+]
+CopyTo = Annotated[
+    Path | None,
+    typer.Option(
+        "--copy-to",
+        rich_help_panel=SAFETY,
+        metavar="DIR|FILE",
+        help="Write copies to a directory (of files) or to a new snapshot (of a store); change nothing else.",
+    ),
+]
+
+
+def open_values(
+    shell: Shell, url: str | None, files: Sequence[str], copy_to: Path | None, writing: WriteOptions
+) -> Store:
+    """Open the store, or the file system if there are files; read-only if copies are written.
+
+    Raises UsageError if files and a store are given, or if the copies can't be written.
+    """
+    if files and url is not None:
+        raise UsageError("value files and --store can't be combined: remove one of them")
+    if copy_to is None:
+        return open_for_writing(shell, FILES if files else url, writing)
+    if writing.undo_file is not None:
+        raise UsageError("--copy-to changes nothing that an undo file could restore: remove --undo-file")
+    _check_copies(files, copy_to)
+    return shell.other_store(FILES) if files else shell.store(url)
+
+
+def _check_copies(files: Sequence[str], target: Path) -> None:
+    names = [Path(name).name for name in files]
+    for path in [target / name for name in names] if files else [target]:
+        if path.exists():
+            raise UsageError("refusing to replace this file: choose another --copy-to", source=str(path))
+    if len(set(names)) < len(names):
+        raise UsageError("two of the files have the same name: copy them to separate directories")
+
+
+def file_values(store: Store, files: Sequence[str]) -> Iterator[Versioned]:
+    """Yield the values in files, with version ABSENT for a file that doesn't exist."""
+    for path in dict.fromkeys(os.path.realpath(name) for name in files):
+        try:
+            yield store.read(path)
+        except NotFoundError:
+            yield Versioned(path, b"", ABSENT)
+
+
+def write_copies(shell: Shell, store: Store, files: Sequence[str], target: Path) -> None:
+    """Copy the files to the directory `target`, or all values of the store to the snapshot `target`."""
+    if not files:
+        taken = take_snapshot(store, target, tool=f"pulsar-meta {distribution().version}")
+        shell.note(f"{taken.sums.values} values in {target}")
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(files, file_values(store, files), strict=True):
+        if value.version != ABSENT:
+            with atomic_file(target / Path(name).name, "wb") as out:
+                out.write(value.value)

@@ -12,14 +12,12 @@ from typing import Annotated, Final
 
 import typer
 
-from pulsar_meta.cli.inputs import STDIN, input_name, open_input, read_lines
-from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import STDIN, atomic_file, input_name, open_input, read_lines
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.times import parse_duration, parse_time
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.seek.kept_ranges import KeptRanges, read_kept_ranges
 from pulsar_meta.jobs.seek.questions import (
     INDEX,
     TIME,
@@ -31,6 +29,7 @@ from pulsar_meta.jobs.seek.questions import (
     read_questions,
     topics_of_namespace,
 )
+from pulsar_meta.jobs.seek.ranges import KeptRanges, read_kept_ranges
 from pulsar_meta.jobs.seek.seek import Cluster
 from pulsar_meta.jobs.topics.topic import parse_position
 from pulsar_meta.stores.base import Store

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulsar_meta.cli.inputs import open_input
+from pulsar_meta.cli.streams import open_input
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.limits import DEFAULT_MAX_UNPACKED, LIMITS, MAX_UNPACKED
 

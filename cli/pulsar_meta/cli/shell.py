@@ -20,18 +20,6 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict,
 import typer
 
 from pulsar_meta.access.files import refuse_dash
-from pulsar_meta.cli.inputs import STDIN, open_input
-from pulsar_meta.cli.outputs import (
-    atomic_file,
-    bar_columns,
-    counter_columns,
-    progress_bar,
-    show_bar,
-    stdout_bytes,
-    stdout_text,
-    write_json_message,
-    write_message,
-)
 from pulsar_meta.cli.render.tables import (
     Detail,
     Format,
@@ -45,6 +33,19 @@ from pulsar_meta.cli.render.tables import (
 )
 from pulsar_meta.cli.render.text import checked_text
 from pulsar_meta.cli.settings import Settings, load_settings
+from pulsar_meta.cli.streams import (
+    STDIN,
+    atomic_file,
+    bar_columns,
+    counter_columns,
+    open_input,
+    progress_bar,
+    show_bar,
+    stdout_bytes,
+    stdout_text,
+    write_json_message,
+    write_message,
+)
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.reader import Buffer

@@ -18,7 +18,6 @@ from pulsar_meta.codecs.frames.bookie_entry import read_header
 from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
 from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, split_url
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals, misnamed_logs
-from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.ledger_states import InterleavedStates, JournalStates, LedgerStates, RocksdbStates
 from pulsar_meta.entries.locations import (
     InterleavedLocations,
@@ -29,6 +28,7 @@ from pulsar_meta.entries.locations import (
     scan_entry_logs,
     scan_journals,
 )
+from pulsar_meta.entries.sources import JoinedEntries
 
 Answer = TypeVar("Answer")
 

@@ -235,7 +235,7 @@ def test_a_cursor_with_a_cursor_ledger_is_called_a_snapshot(capture: Capture) ->
 
 
 def test_entries_of_a_real_bookie_survive_a_round_trip(capture: Capture) -> None:
-    from pulsar_meta.entries.registry import open_entries
+    from pulsar_meta.entries.sources import open_entries
 
     kinds: Counter[str] = Counter()
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}/bookie0"]) as source:

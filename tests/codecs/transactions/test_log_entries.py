@@ -19,7 +19,7 @@ from pulsar_meta.codecs.transactions.log_entries import (
     log_kind,
     possible_readings,
 )
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
 from pulsar_meta.proto.TransactionLogs_pb2 import PendingAckMetadataEntry

@@ -11,8 +11,7 @@ import pytest
 
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
-from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import JoinedEntries, open_entries
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.context import CheckOptions

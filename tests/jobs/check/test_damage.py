@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.codes import Severity, all_codes
 from tests.damage import (
     DAMAGE,

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from pulsar_meta.codecs.names import TopicName, ledger_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check import recheck
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Severity

@@ -19,7 +19,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.wire.bookie_protocol import IO_ERROR, NO_ENTRY, OK
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.copy_check import disks_by_bookie
 from pulsar_meta.jobs.topics.bookkeeper import BOOKIE_PROTOCOL
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat

@@ -16,7 +16,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
 from pulsar_meta.codecs.json_text import dumps
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter

@@ -9,7 +9,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound, Limits, Range, choose
 from pulsar_meta.jobs.export.run import latest_positions
 from pulsar_meta.jobs.messages.reading import MessageOptions, MessageReader

@@ -17,7 +17,7 @@ from pulsar_meta.codecs.metadata import ledger_metadata
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import Field
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.index.build import (
     EMPTY,
     MISSING,

@@ -13,7 +13,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS, checked_names
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, choose
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.messages.counts import MessageCounts

@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.cursor_ledgers import compacted_clues
 from pulsar_meta.jobs.rebuild.evidence import data_clues
 from pulsar_meta.jobs.topics.bookkeeper import read_bookkeeper_ledger

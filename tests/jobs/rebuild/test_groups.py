@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.evidence import DataClues, Mention, Sequence
 from pulsar_meta.jobs.rebuild.groups import Group, group_ledgers
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values

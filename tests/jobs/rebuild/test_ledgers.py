@@ -12,7 +12,7 @@ from pulsar_meta.codecs.frames.bookie_entry import master_key
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path
 from pulsar_meta.entries.bookie_client import Segment
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.ledgers import (
     FoundLedger,
     choose_stripings,

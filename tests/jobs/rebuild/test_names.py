@@ -12,7 +12,7 @@ from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_l
 from pulsar_meta.codecs.names import TopicName, ledger_of_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.offload import open_offload
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.names import names_in_log, read_names
 from pulsar_meta.jobs.rebuild.old_store import names_in_objects

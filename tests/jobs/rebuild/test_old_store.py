@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, ledger_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.old_store import read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.evidence import DataClues, Rebuilt
 from pulsar_meta.jobs.rebuild.groups import group_ledgers
 from pulsar_meta.jobs.rebuild.kinds import from_plain, to_plain

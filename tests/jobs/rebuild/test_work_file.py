@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, PulsarMetaError, UsageError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, local_scanner, work_file_head
 
 

@@ -10,7 +10,7 @@ import pytest
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.count import repair_count
 from pulsar_meta.jobs.topics.bookkeeper import read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.topic import read_topic

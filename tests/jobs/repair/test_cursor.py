@@ -14,7 +14,7 @@ from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, read_header, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.cursor import Target, repair_cursor
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.readable import Readers

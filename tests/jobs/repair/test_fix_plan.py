@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.codes import Finding
 from pulsar_meta.jobs.repair.fix_plan import FixPlan, Planner, read_plan, replayed, write_plan
 from pulsar_meta.jobs.rewrite.guards import Overrides

@@ -13,7 +13,7 @@ from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.count import repair_count
 from pulsar_meta.jobs.repair.missing_ledger import drop_ledger, skip_entries
 from pulsar_meta.jobs.rewrite.decision import Decision

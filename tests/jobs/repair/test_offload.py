@@ -11,7 +11,7 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, is_enveloped
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.generator import repair_offload
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.readable import Readers

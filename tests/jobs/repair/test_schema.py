@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.schema import Wanted, repair_schema, schema_of
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from tests.damage import GARBAGE

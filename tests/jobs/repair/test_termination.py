@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.count import repair_termination
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat

@@ -12,7 +12,7 @@ from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, read_hea
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.repair.topic_record import repair_topic_record
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat

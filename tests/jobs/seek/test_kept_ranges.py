@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.jobs.seek.kept_ranges import KeptRanges, read_kept_ranges
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
-from pulsar_meta.jobs.seek.ranges import IndexRange, Router
+from pulsar_meta.jobs.seek.ranges import IndexRange, KeptRanges, Router, read_kept_ranges
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
 from tests.made_topics import TOPIC, BruteForce, MadeEntries, MadeTopic, Recipe, make_topic
 

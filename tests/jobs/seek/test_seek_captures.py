@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.seek.questions import SeekOptions
 from pulsar_meta.jobs.topics.topic import Position
 from tests.seek_truth import (

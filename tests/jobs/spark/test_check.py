@@ -12,7 +12,7 @@ import pytest
 
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.scan import ADMIN

@@ -11,7 +11,7 @@ import pytest
 
 from pulsar_meta.codecs.columns.column import decode_row, wrapped
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.spark.datasources import PUSHDOWN, LedgerReader, register
 from pulsar_meta.jobs.spark.entry_source import EntryPartition, EntryReader, FilteredEntryReader, wanted_by
 from tests.seek_truth import read_truth

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose, ranges
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching

@@ -12,10 +12,10 @@ import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
+from pulsar_meta.jobs.seek.ranges import KeptRanges
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
 from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.jobs.spark.session import _cause, failing_in_one_line

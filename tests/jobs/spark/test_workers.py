@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.index.build import first_index

@@ -11,7 +11,7 @@ import pytest
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.topics.cursors import cursor_of, cursor_state
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
 from pulsar_meta.stores.registry import open_store

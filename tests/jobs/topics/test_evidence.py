@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.names import ledger_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.topics.bookkeeper import read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.completeness import completeness_of
 from pulsar_meta.jobs.topics.evidence import (

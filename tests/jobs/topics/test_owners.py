@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.owners import (
     COMPACTED_LEDGER,

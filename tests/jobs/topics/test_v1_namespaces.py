@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.documents.document import decode_document
-from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import managed_place, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.readable import Readability
 from pulsar_meta.jobs.topics.scope import Scope, select

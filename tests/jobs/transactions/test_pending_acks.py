@@ -12,7 +12,7 @@ import pytest
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.metadata.acks import set_runs
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.transactions.pending_acks import PendingAcks, pending_acks
 from pulsar_meta.stores.registry import open_store
 from tests.topic_builder import MemoryEntries

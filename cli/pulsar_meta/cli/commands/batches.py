@@ -14,11 +14,10 @@ import typer
 
 from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.inputs import STDIN, input_name, open_input
 from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.outputs import atomic_file, sibling_path
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.cli.streams import STDIN, atomic_file, input_name, open_input, sibling_path
 from pulsar_meta.codecs.errors import UsageError, decoding
 from pulsar_meta.codecs.frames.frame import MetadataAppender, parse_interceptors
 from pulsar_meta.codecs.json_text import Document

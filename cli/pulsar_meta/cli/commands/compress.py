@@ -14,9 +14,19 @@ from pulsar_meta.cli.options import SCOPE, ScopeOptions, StoreUrl
 from pulsar_meta.cli.render.rewriting import estimate_table, estimate_view
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
-from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, write, write_overlaid
+from pulsar_meta.cli.rewriting import (
+    AllowOtherStore,
+    BulkOptions,
+    CopyTo,
+    ValueFiles,
+    WriteOptions,
+    file_values,
+    open_values,
+    write,
+    write_copies,
+    write_overlaid,
+)
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.cli.value_files import CopyTo, ValueFiles, file_values, open_values, write_copies
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document

@@ -11,10 +11,10 @@ from typing import Annotated, Any, TypedDict
 
 import typer
 
-from pulsar_meta.cli.inputs import STDIN, open_input, read_lines, read_text
 from pulsar_meta.cli.options import Codec, ShowSecrets, StoreUrl, TextOptions
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import STDIN, open_input, read_lines, read_text
 from pulsar_meta.cli.values import emit_stored, place
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.document import (

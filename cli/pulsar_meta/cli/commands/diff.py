@@ -14,13 +14,13 @@ import typer
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import OptionalPlace, ShowSecrets, StoreUrl
-from pulsar_meta.cli.outputs import write_json_message
 from pulsar_meta.cli.render.metrics import top_text
 from pulsar_meta.cli.render.pages import bound_of, top_page
 from pulsar_meta.cli.render.rewriting import change_summary
 from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
 from pulsar_meta.cli.render.text import checked_text, counted, size
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.cli.streams import write_json_message
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import Document

@@ -1,11 +1,13 @@
-"""`dump-entries`: show the entries of topics and ledgers."""
+"""`dump-entries`: show the entries of topics and ledgers, in blocks if several processes read them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -18,7 +20,6 @@ from pulsar_meta.cli.entry_options import (
     TargetOptions,
     chosen_template,
 )
-from pulsar_meta.cli.entry_output import as_columns, write_frames, write_portions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
 from pulsar_meta.cli.render.entries import (
@@ -28,24 +29,30 @@ from pulsar_meta.cli.render.entries import (
     entry_view,
     flat,
     message_view,
+    parquet_row,
 )
-from pulsar_meta.cli.render.entry_forms import IN_BLOCKS, in_blocks, view_of
+from pulsar_meta.cli.render.entry_forms import IN_BLOCKS, Output, Rendering, frames, in_blocks, view_of
+from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.template import Template
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import atomic_file, sibling_path
 from pulsar_meta.codecs.backends import has_arrow
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_blocks import read_in_blocks
+from pulsar_meta.jobs.entries.entry_blocks import Patience, PresentBlock, read_in_blocks
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
-from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_entries
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe, describe_entries
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
-from pulsar_meta.jobs.entries.entry_portions import Portions
-from pulsar_meta.jobs.entries.entry_reading import read_entries
+from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, entries_of
+from pulsar_meta.jobs.entries.entry_reading import Readable, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.live_changes import LiveChanges
+from pulsar_meta.jobs.pool import SharedWork
+from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
@@ -254,3 +261,78 @@ def _store(shell: Shell, url: str | None, names: list[str], everything: bool) ->
                 raise UsageError(f"the ledgers of topic {name!r} are in the store: add --store URL")
         return None
     return shell.store(url)
+
+
+def write_portions(
+    shell: Shell, portions: Portions, look: DumpOptions, jobs: int, sources: Sources, source: EntrySource
+) -> None:
+    """Write entries in blocks, with several processes."""
+    index = FrameIndex.of(shell) if shell.format is Format.RAW else FrameIndex(None)
+    with shell.bytes_out() as out, TemporaryDirectory() as directory:
+        rendering = Rendering(
+            shell.format, look, directory, noted=index.path is not None, header=shell.has_header
+        )
+        heading, patience = [rendering.heading], Patience()
+
+        def headed(*data: Buffer) -> None:
+            out.writelines([*islice(heading, 1), *data])
+            heading.clear()
+
+        def here(portion: Portion) -> Output:
+            return Output(rendering.write(source, portion, headed, patience), b"")
+
+        shared = SharedWork(jobs, sources.opened, source, rendering, here, entries_of, at_once=True)
+        for portion, output in shared.run(portions):
+            if output.data:
+                headed()
+            output.write(out)
+            portions.account(output.ranges)
+            headed()
+            for (part, _), entries in zip(portion, output.ranges, strict=True):
+                index.note(part.ledger.ledger_id, entries.entry_ids)
+    index.write()
+
+
+def write_frames(shell: Shell, entries: Iterator[PresentBlock | Readable]) -> None:
+    """Write entries in the format of `frames:`, and FILE.idx if the output is a file."""
+    index = FrameIndex.of(shell)
+    shell.emit_bytes(frames(entries, index.note))
+    index.write()
+
+
+def as_columns(
+    entries: Iterator[PresentBlock | Readable], look: DumpOptions, report: Report
+) -> Iterator[Document | Columns]:
+    """Yield blocks as columns, and other entries as rows."""
+    for item in entries:
+        if isinstance(item, PresentBlock):
+            from pulsar_meta.cli.render import entry_blocks
+
+            for part in entry_blocks.columns(item):
+                yield part if isinstance(part, Columns) else parquet_row(describe(*part, look, report))
+        else:
+            yield parquet_row(describe(*item, look, report))
+
+
+@dataclass(slots=True)
+class FrameIndex:
+    """FILE.idx, with the position of each frame in FILE. `path` is None if the output is not a file."""
+
+    path: Path | None
+    lines: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, shell: Shell) -> FrameIndex:
+        """Return the index file of the output."""
+        return cls(None if shell.output is None else sibling_path(shell.output, ".idx"))
+
+    def note(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
+        """Add the next frames."""
+        if self.path is not None:
+            self.lines += (f'{{"ledger": {ledger_id}, "entry": {entry_id}}}\n' for entry_id in entry_ids)
+
+    def write(self) -> None:
+        """Write the file."""
+        if self.path is not None:
+            with atomic_file(self.path, "w") as out:
+                out.writelines(self.lines)

@@ -17,11 +17,11 @@ from pulsar_meta.brokers.client_conf import ClientConf, read_client_conf, token_
 from pulsar_meta.brokers.lookup import Credentials, LookupRequest, OriginalClient
 from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.inputs import STDIN, input_name, read_input, read_lines
 from pulsar_meta.cli.options import ShowSecrets, StoreUrl, property_pairs
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.cli.streams import STDIN, input_name, read_input, read_lines
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName

@@ -15,18 +15,18 @@ import typer
 
 from pulsar_meta.access.urls import read_secret, redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.inputs import open_input, read_lines
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import open_input, read_lines
 from pulsar_meta.codecs.errors import DecodeError, GuardError, LimitError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.limits import LIMITS
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.offload import open_offload
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named, names_in_log, read_names
 from pulsar_meta.jobs.rebuild.old_store import OldStore, names_in_objects, read_old_store

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.inputs import read_input
 from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
 from pulsar_meta.cli.repairing import Confirm, open_for_repair, report_as_warning, run_plan, run_repair
 from pulsar_meta.cli.rewriting import SAFETY, AllowOtherStore, WriteOptions, open_for_writing
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.streams import read_input
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.repair import adopt, compaction, count, generator, ledger_metadata, topic_record

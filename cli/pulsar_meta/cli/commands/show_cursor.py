@@ -18,9 +18,17 @@ from pulsar_meta.cli.options import EntriesUrls, ShowSecrets, StoreUrl
 from pulsar_meta.cli.render.cursors import DETAIL, HISTORY, LINES
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import checked_text, counted
-from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, write, write_overlaid
+from pulsar_meta.cli.rewriting import (
+    BulkOptions,
+    CopyTo,
+    WriteOptions,
+    file_values,
+    open_values,
+    write,
+    write_copies,
+    write_overlaid,
+)
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.cli.value_files import CopyTo, file_values, open_values, write_copies
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName

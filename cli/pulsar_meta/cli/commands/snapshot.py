@@ -19,15 +19,21 @@ from pulsar_meta.access.files import PRIVATE
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, PlaceArgument, ShowSecrets, StoreUrl
-from pulsar_meta.cli.outputs import atomic_file
 from pulsar_meta.cli.render.pages import Section
 from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
 from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
 from pulsar_meta.cli.repairing import ConfirmSeveral, write_confirmed
-from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.rewriting import (
+    FILES,
+    AllowOtherStore,
+    BulkOptions,
+    WriteOptions,
+    open_for_writing,
+    write,
+)
 from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.cli.value_files import FILES
+from pulsar_meta.cli.streams import atomic_file
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.render.blocks import Screen
 from pulsar_meta.cli.render.metrics import namespace_of
 from pulsar_meta.cli.render.pages import Cell, Column, Row, Section, table
 from pulsar_meta.cli.render.tables import Detail, View
+from pulsar_meta.cli.render.text import Screen
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.check.codes import FindingDocument, Severity, code
 from pulsar_meta.jobs.check.explanations import Explanation, explanation

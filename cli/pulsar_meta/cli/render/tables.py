@@ -11,9 +11,9 @@ from itertools import chain, islice
 from textwrap import wrap
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from pulsar_meta.cli.render.blocks import Screen
 from pulsar_meta.cli.render.text import (
     IN_JSON,
+    Screen,
     cell_width,
     folded,
     harmless,

@@ -24,9 +24,8 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, dumps
 from pulsar_meta.codecs.metadata.acks import acks_of_ends, check_bit_sets, range_ends
-from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
+from pulsar_meta.codecs.metadata.envelope import ManagedPlaces, is_enveloped, open_envelope
 from pulsar_meta.codecs.metadata.managed_meaning import cursor_meaning, managed_ledger_meaning
-from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces
 from pulsar_meta.codecs.protobuf.to_json import ByField, encoder_of, is_bit_set
 from pulsar_meta.codecs.secrets import redact
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo

@@ -20,7 +20,7 @@ from pulsar_meta.codecs.documents.value import (
 )
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import shown
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.metadata.topic_policies import ROOTS as POLICIES_ROOTS
 from pulsar_meta.codecs.metadata.topic_policies import policies_place
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, split_managed_ledger_path

@@ -1,4 +1,4 @@
-"""Records of managed ledgers and cursors: the compression envelope and the messages inside.
+"""Records of managed ledgers and cursors: their paths, the compression envelope and the messages inside.
 
     0    2  magic 0x4778, big-endian
     2    4  size M of the header message, signed, big-endian
@@ -8,12 +8,17 @@
 A protobuf message can't begin with 0x47 (a tag of wire type 7), so the magic is unambiguous. Cursor ledgers
 contain PositionInfo messages without an envelope.
 
+Paths are ambiguous in a V1 namespace named `persistent`. There, a record that decodes as a cursor is a
+cursor's. If a cluster has both such V1 topics and a V2 topic `persistent`, brokers can't load the V2 topic,
+because they read the records of the V1 topics below it as its cursors (tested on 4.0.7).
+
 Sources: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java, MetadataCompressionConfig.java,
 ManagedCursorImpl.java; PIP-146, PIP-270, PIP-381.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -28,12 +33,12 @@ from pulsar_meta.codecs.compression import (
 from pulsar_meta.codecs.errors import DecodeError, UsageError, decoding
 from pulsar_meta.codecs.limits import HARMLESS, LIMITS
 from pulsar_meta.codecs.metadata.acks import check_bit_sets
+from pulsar_meta.codecs.names import TopicName, decode_name, managed_ledger_places
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 
 if TYPE_CHECKING:
     from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
-
 
 MAGIC: Final = b"\x47\x78"
 _HEADER_AT: Final = 6
@@ -225,3 +230,47 @@ def ledgers_by_id(info: ManagedLedgerInfo) -> list[ManagedLedgerInfo.LedgerInfo]
     Brokers that offload or set ledger properties store them in the order of a hash map.
     """
     return sorted(info.ledgerInfo, key=lambda ledger: ledger.ledgerId)
+
+
+# An empty value at this path is not a topic, but the parent node of V1 topics.
+_v1_parent_re = re.compile(r"/managed-ledgers/[^/]+/[^/]+/persistent/persistent")
+
+
+def managed_place(path: str, value: bytes) -> tuple[TopicName, str | None] | None:
+    """Return (topic, cursor or None) for the record `value` at a path, or None if it is another path."""
+    places = managed_ledger_places(path)
+    if len(places) < 2:
+        is_parent = not value and _v1_parent_re.fullmatch(path)
+        return places[0] if places and not is_parent else None
+    return next((place for place in places if (place[1] is not None) == _is_cursor(value)), places[0])
+
+
+class ManagedPlaces:
+    """A faster `managed_place` for values in the order of a scan, in which cursors follow their topic."""
+
+    def __init__(self) -> None:
+        self._below, self._topic = "", TopicName("", "", "")
+
+    def of(self, path: str, value: bytes) -> tuple[TopicName, str | None] | None:
+        """Return the same as `managed_place`. Consecutive cursors of a topic share one TopicName object."""
+        cursor = path.removeprefix(self._below)
+        if cursor and "/" not in cursor:
+            try:
+                return self._topic, decode_name(cursor)
+            except DecodeError:
+                return None
+        place = managed_place(path, value)
+        if place is not None:
+            topic_path = path if place[1] is None else path.rpartition("/")[0]
+            # Below a topic named `persistent` there may be V1 topics.
+            plain = len(managed_ledger_places(topic_path)) == 1 and not topic_path.endswith("/persistent")
+            self._below, self._topic = f"{topic_path}/" if plain else "", place[0]
+        return place
+
+
+def _is_cursor(value: bytes) -> bool:
+    try:
+        decode_cursor(value)
+    except DecodeError:
+        return False
+    return True

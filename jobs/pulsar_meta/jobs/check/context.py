@@ -14,8 +14,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.times import iso_time, parse_time
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.registry import LIVE
+from pulsar_meta.entries.sources import LIVE, JoinedEntries
 from pulsar_meta.jobs.cursors.subscriptions import Limits
 from pulsar_meta.jobs.entries.entry_sources import TIERED, on_bookies
 from pulsar_meta.jobs.rewrite.readable import is_release, registered_versions

@@ -89,7 +89,7 @@ def unindexed(source: EntrySource, ledger_id: int) -> list[str]:
 
     Reads the logs that may have entries of the ledger.
     """
-    from pulsar_meta.entries.record_sizes import within_files
+    from pulsar_meta.entries.locations import within_files
 
     found = []
     for part in source.parts:

@@ -88,7 +88,7 @@ def entries_on_disks(source: EntrySource, ledger_id: int, last: int) -> NDArray[
     """Return the ids up to `last` of entries that bookies' indexes have and that are within their files."""
     import numpy as np
 
-    from pulsar_meta.entries.record_sizes import within_files
+    from pulsar_meta.entries.locations import within_files
 
     ids = [np.empty(0, np.int64)]
     for part in source.parts:
@@ -391,7 +391,7 @@ def _mask(place: Placement, last: int) -> NDArray[np.bool_]:
 def _on_bookie(source: EntrySource, bookie: str, ledger_id: int, last: int) -> NDArray[np.bool_]:
     import numpy as np
 
-    from pulsar_meta.entries.record_sizes import within_files
+    from pulsar_meta.entries.locations import within_files
 
     mask = np.zeros(last + 1, np.bool_)
     for part in source.parts:

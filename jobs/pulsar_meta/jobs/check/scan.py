@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from pulsar_meta.codecs.errors import DecodeError, LimitError, NotFoundError, UnreachableError
-from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces
+from pulsar_meta.codecs.metadata.envelope import ManagedPlaces
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check import cursors, entries, ledgers, records, schemas

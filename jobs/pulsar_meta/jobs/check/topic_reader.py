@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.ledger_facts import (

@@ -17,9 +17,8 @@ from typing import Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.metadata.envelope import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, managed_place
 from pulsar_meta.codecs.metadata.ledger_metadata import HEADER
-from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName, ledger_of_path
 from pulsar_meta.codecs.transactions.log_entries import log_kind
 from pulsar_meta.codecs.transactions.snapshots import snapshot_kind

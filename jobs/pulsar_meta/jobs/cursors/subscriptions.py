@@ -16,8 +16,7 @@ from typing import Final, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.envelope import decode_cursor
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rewrite.rules import read_settings

@@ -19,9 +19,8 @@ from pulsar_meta.codecs.columns.words import Positions
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.data_files import DataFiles
-from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.locations import Located
-from pulsar_meta.entries.record_sizes import record_sizes
+from pulsar_meta.entries.locations import Located, record_sizes
+from pulsar_meta.entries.sources import JoinedEntries
 from pulsar_meta.jobs.seek.readings import State, examine
 from pulsar_meta.jobs.topics.topic import Report
 

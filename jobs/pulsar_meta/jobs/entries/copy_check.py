@@ -20,8 +20,8 @@ from typing import NotRequired, TypedDict
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.entries.base import BookieLedgerState, EntrySource, Outcome, RawEntry, entry_of, outcome_of
-from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.locations import Located
+from pulsar_meta.entries.sources import JoinedEntries
 from pulsar_meta.jobs.entries.entry_blocks import Patience, read_blocks
 from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat

@@ -11,8 +11,7 @@ from typing import Final
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.joined import JoinedEntries
-from pulsar_meta.entries.registry import LIVE, open_entries
+from pulsar_meta.entries.sources import LIVE, JoinedEntries, open_entries
 from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store

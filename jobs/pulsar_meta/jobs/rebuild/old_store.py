@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger, managed_place
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.offload_files import OffloadedLedgers

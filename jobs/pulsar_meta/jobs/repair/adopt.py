@@ -27,7 +27,7 @@ from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import Owner, owners_of
 from pulsar_meta.jobs.topics.topic import Ledger, Report, topic_of
 from pulsar_meta.stores.base import ABSENT, Store
-from pulsar_meta.stores.overlay import OverlayStore
+from pulsar_meta.stores.memory import OverlayStore
 
 GENERATOR: Final = "/ledgers/idgen"
 

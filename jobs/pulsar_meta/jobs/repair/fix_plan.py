@@ -48,7 +48,7 @@ from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.rewrite.run_files import check_file, check_identity, read_identity
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.overlay import OverlayStore
+from pulsar_meta.stores.memory import OverlayStore
 
 FORMAT: Final = 1
 # Repairs that others rely on come first.

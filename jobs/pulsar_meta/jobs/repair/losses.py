@@ -15,8 +15,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, managed_place
 from pulsar_meta.codecs.names import (
     LEDGERS,
     MANAGED_LEDGERS,

@@ -17,7 +17,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.readable import BROKERS, Readers, form_of

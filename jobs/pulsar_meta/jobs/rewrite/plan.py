@@ -20,7 +20,7 @@ from pulsar_meta.access.files import bounded_lines
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.names import managed_ledger_places
 from pulsar_meta.jobs.rewrite.apply import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import (

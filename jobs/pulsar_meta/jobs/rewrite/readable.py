@@ -26,9 +26,9 @@ from pulsar_meta.codecs.metadata.envelope import (
     decode_cursor,
     decode_managed_ledger,
     is_enveloped,
+    managed_place,
     stored_form,
 )
-from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo

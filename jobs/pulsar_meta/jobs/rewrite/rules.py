@@ -36,8 +36,7 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import Envelope, managed_place, open_envelope, wrap_envelope
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, Rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Form, Readers, Verdict, holds_properties

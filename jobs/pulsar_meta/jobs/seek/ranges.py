@@ -1,8 +1,11 @@
 """Ranges: the first and the last index of every ledger, which say where an index can be.
 
 Inside a ledger indexes do not step back, so that its entries hold no index outside its range. An index that
-no ledger's range includes is absent. A range can be kept in a file (`kept_ranges`), because a closed ledger
-does not change.
+no ledger's range includes is absent.
+
+Ranges can be kept in a Parquet file, so that a later run need not read them again. A kept range counts only
+while its ledger has as many entries as when it was read. Ranges that rest on entries that are missing or
+unreadable are not kept, because another source may have these entries.
 """
 
 from __future__ import annotations
@@ -10,15 +13,18 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice, pairwise
+from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
+from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.jobs.seek.readings import LedgerRange, Reading, ReadingOrder, State, by_index, value_of
 from pulsar_meta.jobs.seek.statuses import (
     AFTER_LAST,
     BEFORE_FIRST,
     GAP,
     MAX_LEDGERS,
+    NO_INDEX,
     PATIENCE,
     Status,
     obstacle_of,
@@ -298,3 +304,62 @@ class Router:
             start = bisect_right(self._indexed, index, start, key=self._low)
         above = (at for at in islice(self._indexed, start, None) if self._low(at) > index)
         return next(above, len(self.ranges))
+
+
+# A column of Parquet has signed numbers.
+HIGHEST: Final = 2**63 - 1
+COLUMNS: Final = ("cluster", "topic", "ledger_id", "entries", "low", "high", "head", "tail")
+
+
+class KeptRanges:
+    """The ranges of topics' ledgers, by cluster ("" without a name), topic and ledger id."""
+
+    def __init__(self) -> None:
+        self._topics: dict[tuple[str, str], dict[int, IndexRange]] = {}
+
+    def of(self, cluster: str | None, topic: str) -> Mapping[int, IndexRange]:
+        """Return the kept ranges of a topic, by ledger id."""
+        return self._topics.get((cluster or "", topic), {})
+
+    def keep(self, cluster: str | None, topic: str, ranges: Iterable[IndexRange]) -> None:
+        """Replace the ranges of a topic."""
+        self._topics[cluster or "", topic] = {
+            ledger.ledger_id: ledger for ledger in ranges if _is_certain(ledger)
+        }
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write a Parquet file with one row per ledger."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = [
+            dict(zip(COLUMNS, (*name, *ledger[:-1]), strict=True))
+            for name, ledgers in self._topics.items()
+            for ledger in ledgers.values()
+        ]
+        types = (pa.string(), pa.string(), *[pa.int64()] * 4, pa.string(), pa.string())
+        schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
+        pq.write_table(pa.Table.from_pylist(rows, schema), file)
+
+
+def read_kept_ranges(path: Path) -> KeptRanges:
+    """Read a file that `KeptRanges.write` made. Raises DecodeError, and OSError from the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kept = KeptRanges()
+    try:
+        with path.open("rb") as file:
+            rows: list[dict[str, Any]] = pq.read_table(file, columns=list(COLUMNS)).to_pylist()
+        for row in rows:
+            cluster, topic, *values = (row[name] for name in COLUMNS)
+            ledger = IndexRange(*values)
+            kept._topics.setdefault((cluster, topic), {})[ledger.ledger_id] = ledger
+    except (pa.ArrowException, KeyError) as error:
+        raise DecodeError(f"not a file of kept ranges: {error}", source=str(path)) from error
+    return kept
+
+
+def _is_certain(ledger: IndexRange) -> bool:
+    read = all(obstacle in (None, NO_INDEX) for obstacle in (ledger.head, ledger.tail))
+    return read and ledger.is_complete and (ledger.high is None or ledger.high <= HIGHEST)

@@ -17,9 +17,8 @@ from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import INDEX, Note, Question, SeekOptions, expand
-from pulsar_meta.jobs.seek.ranges import IndexRange, ranges_of
+from pulsar_meta.jobs.seek.ranges import IndexRange, KeptRanges, ranges_of
 from pulsar_meta.jobs.seek.readings import (
     CLOCKS,
     EntryReader,

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, managed_place
 from pulsar_meta.jobs.spark.entry_source import PulsarEntries, PulsarEntriesPushed, several, whole_number
 from pulsar_meta.jobs.spark.message_source import PulsarMessages, PulsarMessagesPushed
 from pulsar_meta.jobs.topics.cursors import cursor_of

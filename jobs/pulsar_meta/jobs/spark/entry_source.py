@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.row_schema import ENTRY_COLUMNS, checked_names, spark_schema
-from pulsar_meta.entries.registry import LIVE
+from pulsar_meta.entries.sources import LIVE
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.entry_reader import TOPIC, read_columns, record_batch
 from pulsar_meta.jobs.topics.scope import chosen_topics

@@ -12,9 +12,8 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
-from pulsar_meta.jobs.seek.kept_ranges import read_kept_ranges
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Kind, Question, SeekOptions, expand
-from pulsar_meta.jobs.seek.ranges import IndexRange
+from pulsar_meta.jobs.seek.ranges import IndexRange, read_kept_ranges
 from pulsar_meta.jobs.seek.seek import Cluster
 from pulsar_meta.jobs.spark.locator import Answered, Locator, Numbered, Result, Topics
 from pulsar_meta.jobs.spark.seek import kept_numbers, plan_cluster

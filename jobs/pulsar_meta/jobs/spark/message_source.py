@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS, checked_names, spark_schema
-from pulsar_meta.entries.registry import LIVE
+from pulsar_meta.entries.sources import LIVE
 from pulsar_meta.jobs.entries.entry_choice import Choice, Range
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.entries.filters import parse_filter

@@ -11,9 +11,8 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Sources
-from pulsar_meta.jobs.seek.kept_ranges import KeptRanges
 from pulsar_meta.jobs.seek.questions import INDEX, Note, Question, SeekOptions, expand
-from pulsar_meta.jobs.seek.ranges import IndexRange
+from pulsar_meta.jobs.seek.ranges import IndexRange, KeptRanges
 from pulsar_meta.jobs.seek.seek import Cluster, SeekAnswer, Seeker, TopicPlan, joined, plan_topic
 from pulsar_meta.jobs.spark.locator import Locator, Numbered, Result, Topics
 from pulsar_meta.jobs.spark.session import spark_session

@@ -21,9 +21,9 @@ from pulsar_meta.codecs.metadata.envelope import (
     STATE_IN_RECORD,
     decode_cursor,
     decode_position_info,
+    managed_place,
     open_envelope,
 )
-from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.topics.placement import with_end

@@ -20,11 +20,12 @@ from typing import Final, Literal, NamedTuple
 from pulsar_meta.codecs.errors import DecodeError, decoding
 from pulsar_meta.codecs.metadata.envelope import (
     STATE_IN_RECORD,
+    ManagedPlaces,
     decode_cursor,
     decode_managed_ledger,
     ledgers_by_id,
+    managed_place,
 )
-from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces, managed_place
 from pulsar_meta.codecs.names import (
     MANAGED_LEDGERS,
     TopicName,

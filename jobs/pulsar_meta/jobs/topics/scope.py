@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object, shown
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic
 from pulsar_meta.codecs.names import (
     LEDGERS,

@@ -12,8 +12,7 @@ from pulsar_meta.codecs.documents.document import decode_document
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, kind_of_path
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.envelope import is_enveloped, read_header
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import is_enveloped, managed_place, read_header
 from pulsar_meta.stores.base import Versioned
 
 # Upper bounds in bytes. 1 MiB is ZooKeeper's default limit for requests (jute.maxbuffer).

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.snapshot_lines import Sums, SumsDocument
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource

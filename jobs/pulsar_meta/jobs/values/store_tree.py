@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.names import (
     TopicName,
     decode_name,

@@ -130,7 +130,7 @@ def value_at(store: Store, path: str) -> ValueInput:
 
 def named_values(store: Store, values: Iterable[ValueInput]) -> dict[str, PlaceNames]:
     """Map the paths of values to the names of their topics and cursors."""
-    from pulsar_meta.codecs.metadata.managed_place import managed_place
+    from pulsar_meta.codecs.metadata.envelope import managed_place
     from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
 
     places = {

@@ -1,4 +1,7 @@
-"""Where a command writes: data to stdout or to files that appear only when complete, messages to stderr."""
+"""Inputs and outputs of commands: files, stdin (also named -), stdout and stderr.
+
+Data goes to stdout or to files that appear only when they are complete, messages to stderr.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,58 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stdout, 
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from pulsar_meta.access.files import refuse_dash, replace_durably, sync_file
+from pulsar_meta.access.files import bounded_lines, refuse_dash, replace_durably, sync_file
 from pulsar_meta.cli.render.text import json_line, message_line
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError, unreadable
+
+STDIN: Final = "-"
+
+
+@contextmanager
+def open_input(name: str | Path | None) -> Iterator[IO[bytes]]:
+    """Open a file for reading bytes, or stdin if the name is - or None.
+
+    Raises NotFoundError if the file doesn't exist, UnreachableError if it can't be read.
+    """
+    source = input_name(name)
+    try:
+        if source == "stdin":
+            yield sys.stdin.buffer
+        else:
+            with open(source, "rb") as stream:
+                yield stream
+    except OSError as error:
+        raise unreadable(error, source) from error
+
+
+def read_input(name: str | Path | None) -> bytes:
+    """Return all bytes of a file or of stdin. Raises the errors of `open_input`."""
+    with open_input(name) as stream:
+        return stream.read()
+
+
+def input_name(name: str | Path | None) -> str:
+    """Return the name of an input for messages."""
+    return "stdin" if name is None or str(name) == STDIN else str(name)
+
+
+def read_text(name: str | Path | None, source: str) -> str:
+    """Read a file or stdin as text without a byte order mark. Raises DecodeError if it isn't UTF-8."""
+    try:
+        return read_input(name).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DecodeError("not UTF-8", offset=error.start, source=source) from error
+
+
+def read_lines(name: str | Path | None) -> Iterator[str]:
+    """Yield the lines of a file or of stdin. Raises UsageError for a line that isn't UTF-8."""
+    with open_input(name) as stream:
+        for number, line in enumerate(bounded_lines(stream), start=1):
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise UsageError(f"line {number} is not UTF-8", source=input_name(name)) from error
+
 
 # Paths below these are streams that are open already.
 _STREAMS: Final = ("/dev/fd/", "/dev/std", "/proc/")

@@ -1,15 +1,20 @@
-"""Several sources that are read as one. An entry that several of them have is one entry."""
+"""Open entry sources by the scheme of their URL, and read several as one.
+
+An entry that several of them have is one entry. A scheme's module is imported when it is used.
+"""
 
 from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from importlib import import_module
 from itertools import chain, groupby, islice
 from typing import Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.access.urls import redact
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
 from pulsar_meta.entries.ledger_states import merge_states
 from pulsar_meta.entries.locations import Located
@@ -172,3 +177,37 @@ def _each_once(located: Iterator[Located]) -> Iterator[Located]:
         if rest.entry_ids:
             seen.append(rest.entry_ids)
             yield files, rest
+
+
+SCHEMES: Final[dict[str, str]] = {
+    "bookie-disk": "pulsar_meta.entries.bookie_disk:open_bookie_disk",
+    "offload": "pulsar_meta.entries.offload:open_offload",
+    "frames": "pulsar_meta.entries.frames_file:open_frames_file",
+}
+# Opened by the caller, because it finds its bookies through a store.
+LIVE: Final = "bookie"
+
+
+def open_entries(urls: Sequence[str], open_live: Callable[[str], EntrySource] | None = None) -> EntrySource:
+    """Open the source of each URL, and join several. `open_live` opens `bookie:`.
+
+    Raises UsageError for an unknown scheme or no URL, and the errors of the source.
+    """
+    if not urls:
+        raise UsageError("no entry source; add --entries URL")
+    with ExitStack() as stack:
+        sources = [stack.enter_context(_open(url, open_live)) for url in urls]
+        stack.pop_all()
+    return sources[0] if len(sources) == 1 else JoinedEntries(sources)
+
+
+def _open(url: str, open_live: Callable[[str], EntrySource] | None) -> EntrySource:
+    scheme, separator, _ = url.partition(":")
+    if scheme == LIVE and open_live is not None:
+        return open_live(url)
+    if not separator or scheme not in SCHEMES:
+        known = ", ".join(f"{name}:" for name in sorted({*SCHEMES, LIVE}))
+        raise UsageError(f"unknown entry source {redact(url)!r}; choose one of {known}")
+    module, _, function = SCHEMES[scheme].partition(":")
+    source: EntrySource = getattr(import_module(module), function)(url)
+    return source

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.locations import LedgerLocations
+from pulsar_meta.entries.sources import JoinedEntries
 
 LEDGER = 5
 

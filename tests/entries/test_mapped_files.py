@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.access.mapped import MappedFile
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.data_files import MappedFile
+from pulsar_meta.entries.sources import open_entries
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the SIGBUS handler exists only on Linux")
 
@@ -51,7 +51,8 @@ def test_a_bus_error_in_a_foreign_mapping_kills_the_process(tmp_path: Path) -> N
     path = tmp_path / "file"
     path.write_bytes(b"\1" * (2 * PAGE))
     code = (
-        "import mmap, os, sys; from pathlib import Path; from pulsar_meta.access.mapped import MappedFile\n"
+        "import mmap, os, sys\nfrom pathlib import Path\n"
+        "from pulsar_meta.entries.data_files import MappedFile\n"
         f"path = Path({str(path)!r}); MappedFile(path); file = path.open('rb')\n"
         "theirs = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ); os.truncate(path, 1); theirs[-1]"
     )
