@@ -34,6 +34,9 @@ _ALWAYS: Final = {
     "transactionBufferSnapshotMinTimeInMillis": "1000",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "managedLedgerMaxEntriesPerLedger": "12",
+    # By default as many threads as cores. The recovery of a topic's transactions waits in one of them for
+    # that of a subscription, for ever if both have the same one (apache/pulsar#24401).
+    "numTransactionReplayThreadPoolSize": "32",
 }
 _BATCHED: Final = {
     "transactionBufferSegmentedSnapshotEnabled": "true",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from jpype import JClass, JString
+from jpype import JClass, JException, JString
 
 from tests.servers.inside import broker
 
@@ -17,13 +17,19 @@ def transaction_buffer(topic: str) -> dict[str, Any]:
     """Return the position up to which readers of a topic may read, and the number of open transactions.
 
     A broker that fails to recover the buffer closes the topic and leaves this buffer unready for ever
-    (TopicTransactionBuffer.recoverExceptionally), so each try loads the topic again if it was closed.
+    (TopicTransactionBuffer.recoverExceptionally), so each try loads the topic again if it was closed. While a
+    topic is being closed, loading it fails.
     """
-    deadline = time.monotonic() + SECONDS
-    while str((stats := _buffer_stats(topic)).state) not in RECOVERED:
+    deadline, seen = time.monotonic() + SECONDS, "unknown"
+    while seen not in RECOVERED:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{topic}: its transaction buffer is {stats.state} after {SECONDS} s")
+            raise TimeoutError(f"{topic}: after {SECONDS} s its transaction buffer is {seen}")
         time.sleep(0.2)
+        try:
+            stats = _topic(topic).getTransactionBuffer().getStats(False)
+            seen = str(stats.state)
+        except JException as error:
+            seen = str(error)
     return {
         "state": str(stats.state),
         "max_read_position": str(stats.maxReadPosition),
@@ -51,10 +57,6 @@ def pending_acks(topic: str, subscription: str) -> dict[str, Any]:
         if cumulative is None
         else {_txn(cumulative.getKey()): _position(cumulative.getValue())},
     }
-
-
-def _buffer_stats(topic: str) -> Any:
-    return _topic(topic).getTransactionBuffer().getStats(False)
 
 
 def _topic(topic: str) -> Any:
