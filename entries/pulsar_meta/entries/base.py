@@ -77,6 +77,13 @@ class EntrySource(ABC):
         """Why the index of a directory is not used, so that its entry logs are scanned instead."""
         return None
 
+    def ledgers_with_state(self) -> frozenset[int] | None:
+        """Return the ledgers that have a state next to their entries, as a bookie needs to serve them.
+
+        None if the source keeps no such list. Raises DecodeError if the list can't be read.
+        """
+        return None
+
     @property
     def notes(self) -> Sequence[str]:
         """Messages for the user about the source so far, other than faults."""

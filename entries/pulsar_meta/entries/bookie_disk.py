@@ -113,6 +113,10 @@ class LocatedEntries(EntrySource):
         """Return the recorded state of a ledger. Raises DecodeError if it is damaged."""
         return self.ledger_states.state(ledger_id)
 
+    def ledgers_with_state(self) -> frozenset[int] | None:
+        """Return the ledgers with a state. Raises DecodeError if their database is missing or damaged."""
+        return self.ledger_states.ledgers()
+
     def close(self) -> None:
         """Close the index and the files. Can be called twice."""
         self.index.close()

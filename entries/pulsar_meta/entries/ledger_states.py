@@ -10,7 +10,8 @@ proto/checksum/DigestManager.java (the key).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,10 @@ class LedgerStates:
         """Return the state of a ledger, or None if none is recorded. Raises DecodeError if it is damaged."""
         return None
 
+    def ledgers(self) -> frozenset[int] | None:
+        """Return the ledgers with a state; None if a missing state means nothing. Raises DecodeError."""
+        return None
+
     def close(self) -> None:
         """Close files. Can be called twice."""
 
@@ -55,6 +60,20 @@ class RocksdbStates(LedgerStates):
             data = parse_message(LedgerData, value)
         return BookieLedgerState(data.masterKey, data.fenced)
 
+    def ledgers(self) -> frozenset[int]:
+        """Read the whole database and return its ledgers. Raises DecodeError if it is missing or damaged."""
+        if self._absent:
+            raise DecodeError("the database does not exist", source=str(self._path))
+        ledgers = []
+        with self._opened() as database:
+            rows = database.iter()
+            rows.seek_to_first()
+            while rows.valid():
+                ledgers.append(rows.key())
+                rows.next()
+            rows.status()
+        return frozenset(_KEY.unpack(key)[0] for key in ledgers if len(key) == _KEY.size)
+
     def close(self) -> None:
         """Close the database. Can be called twice."""
         if self._database is not None:
@@ -62,19 +81,24 @@ class RocksdbStates(LedgerStates):
             self._database = None
 
     def _value(self, ledger_id: int) -> bytes | None:
+        with self._opened() as database:
+            value: bytes | None = database.get(_KEY.pack(ledger_id))
+        return value
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the database at the first use, and raise DecodeError for every error of it."""
         source = str(self._path)
         try:
             if self._database is None:
                 self._database = ReadOnlyDatabase(self._path, source)
         except (NotFoundError, UnreachableError) as error:
             raise DecodeError(error.message, source=source) from error
-        database: Any = self._database.db
         try:
-            value: bytes | None = database.get(_KEY.pack(ledger_id))
+            yield self._database.db
         except Exception as error:
             # rocksdict raises a bare Exception for every error of RocksDB.
             raise DecodeError(rocksdb_error(error, source).message, source=source) from error
-        return value
 
 
 class InterleavedStates(LedgerStates):

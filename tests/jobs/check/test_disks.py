@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -60,20 +61,81 @@ def test_a_bookie_without_the_states_of_its_ledgers_is_reported(capture: Capture
     shutil.rmtree(states)
     findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
     assert [each.path for each in findings if each.code == "bookie-index-damaged"] == [str(states)]
-    states.mkdir()
-    (states / "CURRENT").write_text("garbage")
+
+
+def cut_tables(database: Path) -> None:
+    for table in database.glob("*.sst"):
+        os.truncate(table, table.stat().st_size // 2)
+
+
+def spoil_blocks(database: Path) -> None:
+    for table in database.glob("*.sst"):
+        overwrite(table, 0, bytes(table.stat().st_size // 2))
+
+
+def cut_manifest(database: Path) -> None:
+    [manifest] = database.glob("MANIFEST-*")
+    os.truncate(manifest, 40)
+
+
+def spoil_current(database: Path) -> None:
+    (database / "CURRENT").write_text("garbage")
+
+
+def empty(database: Path) -> None:
+    shutil.rmtree(database)
+    database.mkdir()
+
+
+@pytest.mark.parametrize("damage", [cut_tables, spoil_blocks, cut_manifest, spoil_current, empty])
+@pytest.mark.parametrize("database", ["ledgers", "locations"])
+def test_a_damaged_database_of_a_bookie_is_one_finding(
+    capture: Capture, tmp_path: Path, damage: Callable[[Path], None], database: str
+) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4-3bookies", tmp_path)
+    damaged = disks / "bookie0" / "current" / database
+    damage(damaged)
+    findings, run = run_check(healthy_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
+    assert [(each.code, each.path) for each in findings] == [("bookie-index-damaged", str(damaged))]
+    [gap] = [reason for reason in run.not_checked if str(damaged) in reason]
+    assert str(findings[0].evidence["bookie"]) in gap
+
+
+def test_entries_lost_on_a_bookie_without_states_are_not_given_up(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    empty(disks / "bookie0" / "current" / "ledgers")
+    change_rows(disks / "bookie0" / "current" / "locations", {(25, 3): None, (25, 4): None})
+    findings, run = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
+    assert [each.code for each in findings] == ["bookie-index-damaged"]
+    assert "entries of 1 ledger of 1 topic" in run.not_checked.values()
+
+
+def test_ledgers_whose_state_a_bookie_lost_are_one_finding(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    change_rows(disks / "bookie0" / "current" / "ledgers", {(25,): None, (26,): None})
     findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
-    assert "ledger-password-differs" not in {each.code for each in findings}
+    [lost] = findings
+    assert (lost.code, lost.evidence["ledgers"]) == ("bookie-index-damaged", 2)
+    assert "the first is 25" in lost.message
+
+
+def change_rows(database: Path, rows: Mapping[tuple[int, ...], int | None]) -> None:
+    """Set locations of entries in a database of a bookie; None deletes a row."""
+    from rocksdict import Options, Rdict
+
+    opened = Rdict(str(database), Options(raw_mode=True))
+    for ids, location in rows.items():
+        key = struct.pack(f">{len(ids)}q", *ids)
+        if location is None:
+            del opened[key]
+        else:
+            opened[key] = struct.pack(">q", location)
+    opened.close()
 
 
 def test_entries_that_only_the_index_lost_are_not_given_up(capture: Capture, tmp_path: Path) -> None:
-    from rocksdict import Options, Rdict
-
     disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
-    rows = Rdict(str(disks / "bookie0" / "current" / "locations"), Options(raw_mode=True))
-    for entry_id in (3, 4):
-        rows[struct.pack(">qq", 25, entry_id)] = struct.pack(">q", 0x7FFFFF00)
-    rows.close()
+    change_rows(disks / "bookie0" / "current" / "locations", {(25, 3): 0x7FFFFF00, (25, 4): 0x7FFFFF00})
     findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
     [missing] = [each for each in findings if each.ledger_id == 25]
     assert (missing.code, missing.repair) == ("entry-missing", None)

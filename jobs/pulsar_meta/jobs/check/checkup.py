@@ -376,11 +376,11 @@ class Checkup:
         if self.source is not None and self._reads_entries:
             yield from index_findings(self.context.complete)
             yield from header_findings(self.source)
+            yield from states_missing(self.source, index)
         if not self.context.bookkeeper:
             return
         urls = (url for url in self.urls if url.startswith(_DISK))
         disks = [disk for url in urls for disk in find_bookies(split_url(url)[0])]
-        yield from states_missing(disks)
         yield from cookie_findings(disks, index.around)
         yield from record_findings(index.around)
         yield from bookie_findings(self.store, self.context, index)

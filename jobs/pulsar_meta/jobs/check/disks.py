@@ -9,7 +9,7 @@ Sources: apache/bookkeeper EntryLogManagerBase, DefaultEntryLogger, GarbageColle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from pulsar_meta.codecs.bookie_files.entry_log import (
@@ -21,9 +21,9 @@ from pulsar_meta.codecs.bookie_files.entry_log import (
 )
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.bookie_layout import BookieLayout
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.check.ledger_index import LedgerIndex
 from pulsar_meta.jobs.topics.completeness import Completeness
 
 _VERSIONS: Final = (0, 1)
@@ -118,15 +118,39 @@ def _has_more(logs: DataFiles, number: int, ledger_id: int, known: set[int]) -> 
     return any(record.ledger_id == ledger_id and record.entry_id not in known for record in records)
 
 
-def states_missing(disks: Iterable[BookieLayout]) -> Iterator[Finding]:
-    """Yield the directories of bookies that have locations of entries, but no states of ledgers."""
-    for bookie in disks:
-        for directory in dict.fromkeys((*bookie.ledger_dirs, *bookie.index_dirs)):
-            if (directory / "locations").is_dir() and not (directory / "ledgers").is_dir():
-                whose = "a bookie" if bookie.bookie_id is None else f"bookie {bookie.bookie_id}"
-                yield finding(
-                    "bookie-index-damaged",
-                    f"the index of {whose} has no states of ledgers, so it serves no entry",
-                    path=str(directory / "ledgers"),
-                    evidence={"bookie": bookie.bookie_id, "part": "index"},
-                )
+def states_missing(source: EntrySource, index: LedgerIndex) -> Iterator[Finding]:
+    """Yield the bookies' directories with entries of ledgers that have metadata, but no state.
+
+    A state that was not flushed yet is in a journal.
+    """
+    for part in source.parts:
+        bookie = next(iter(part.bookies or ()), None)
+        ledgers = [each for each in sorted(_without_state(part)) if index.facts(each).metadata == "known"]
+        if not ledgers or part.is_stale:
+            continue
+        own = [other for other in source.parts if other.bookies == part.bookies and other.entry_logs is None]
+        ledgers = [each for each in ledgers if all(other.ledger_state(each) is None for other in own)]
+        if ledgers:
+            whose = "a bookie" if bookie is None else f"bookie {bookie}"
+            yield finding(
+                "bookie-index-damaged",
+                f"the index of {whose} has no state of {len(ledgers)} ledgers that have entries there, so the"
+                f" bookie does not serve them; the first is {ledgers[0]}",
+                path=_directory_of(part),
+                evidence={"bookie": bookie, "part": "index", "ledgers": len(ledgers)},
+            )
+
+
+def _without_state(part: EntrySource) -> set[int]:
+    """Return the ledgers of a directory that have entries and no state."""
+    try:
+        known = part.ledgers_with_state()
+    except DecodeError:
+        # The damaged database is reported on its own.
+        return set()
+    return set() if known is None else set(part.ledgers()) - known
+
+
+def _directory_of(part: EntrySource) -> str:
+    logs = part.entry_logs
+    return next((str(path.parent) for path in logs.paths.values()), part.url) if logs else part.url
