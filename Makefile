@@ -10,7 +10,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: captures protos-upstream help setup java servers maven demo quick test test-lowest test-newest lint proto interop chaos mutants bench growth copies same-output house walk \
+.PHONY: captures protos-upstream help setup java servers maven demo quick test test-lowest test-newest lint proto interop nightly mutants bench growth copies same-output house walk \
   dist release-check pex executable docs site lock clean
 
 help: ## List what can be made
@@ -49,11 +49,11 @@ quick: setup ## Style and the tests of codecs and access: no server, no Java, un
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) \
-	  -m "not (server or capture or java or spark or interop or chaos)" $(or $(ARGS),tests/codecs tests/access)
+	  -m "not (server or capture or java or spark or interop or nightly)" $(or $(ARGS),tests/codecs tests/access)
 
 test: setup servers ## Every check and every test that needs no jars from Maven
 	@$(BIN)/python scripts/test.py -n $(or $(WORKERS),5) --dist worksteal --ignore tests/interop \
-	  -m "not interop and not chaos" $(ARGS)
+	  -m "not interop and not nightly" $(ARGS)
 
 test-lowest: setup ## Run the tests of codecs with the lowest versions that pyproject.toml allows
 	@BIN=$(BIN) sh scripts/test_versions.sh lowest-direct $(ARGS)
@@ -63,10 +63,11 @@ test-newest: setup ## Run the tests of codecs with the newest versions that pypr
 
 interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
 	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadgroup \
-	  -p tests.servers.report -rsR --reruns 1 -m "interop and not chaos" $(ARGS)
+	  -p tests.servers.report -rsR --reruns 1 -m "interop and not nightly" $(ARGS)
 
-chaos: setup servers maven ## Crash runs in their full sizes
-	$(BIN)/python -m pytest -m chaos $(ARGS)
+nightly: setup servers maven ## Crash runs in full size, all cases of long tests, more examples of properties (hours)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadgroup \
+	  -p tests.servers.report -rsR --reruns 1 -m "nightly or hypothesis" $(ARGS)
 
 mutants: setup ## Change one line at a time and show what no test notices (ARGS="--seed 1 --count 60 --map FILE")
 	@$(BIN)/python scripts/mutants.py $(ARGS)

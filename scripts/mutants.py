@@ -41,7 +41,7 @@ ROOTS: Final = ("api", "cli", "codecs", "proto", "access", "stores", "entries", 
 JOBS: Final = ("rewrite", "repair", "export", "rebuild", "check", "seek")
 PACKAGES: Final = (*(f"jobs/pulsar_meta/jobs/{name}" for name in JOBS), "stores/pulsar_meta/stores")
 TESTS: Final = ("tests/jobs", "tests/stores", "tests/cli", "tests/api")
-UNFIT: Final = "interop or chaos or spark"
+UNFIT: Final = "interop or nightly or spark"
 # The tests of one mutant take at most this many seconds if they pass. The longest are left out.
 BUDGET: Final = 60.0
 # A mutant may loop forever. pytest itself needs some seconds to start.

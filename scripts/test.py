@@ -1,6 +1,6 @@
 """Runs pytest and, at the same time, the static checks and the compilation of Oxia's server for `make test`.
 
-    python scripts/test.py -n 2 --dist worksteal -m "not interop and not chaos"
+    python scripts/test.py -n 2 --dist worksteal -m "not interop and not nightly"
 
 The arguments are pytest's. If /dev/shm has room, the tests write to memory, because stores and servers wait
 for the disk after each write. The last lines are the times of all parts and pytest's own last line. The exit

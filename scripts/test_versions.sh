@@ -9,4 +9,4 @@ environment=build/versions-$resolution
   "fastjsonschema>=2.20"
 "$BIN/uv" pip install --quiet --python "$environment" --no-deps --editable .
 "$BIN/uv" pip list --quiet --python "$environment"
-HYPOTHESIS_PROFILE=quick "$environment/bin/python" -m pytest -q -m "not (server or java or spark)" "$@" tests/codecs
+HYPOTHESIS_PROFILE=quick "$environment/bin/python" -m pytest -q -m "not (server or java or spark or nightly)" "$@" tests/codecs

@@ -37,9 +37,11 @@ CAPTURES = REPOSITORY / "fixtures" / "captures"
 settings.register_profile(
     "patient", deadline=timedelta(seconds=10), suppress_health_check=[HealthCheck.too_slow]
 )
-# For `make quick`.
+# For `make quick`, for all else, and for `make nightly`. Tests with their own number ask `nightly.examples`.
 settings.register_profile("quick", settings.get_profile("patient"), max_examples=20)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
+settings.register_profile("daily", settings.get_profile("patient"), max_examples=30)
+settings.register_profile("nightly", settings.get_profile("patient"), max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "daily"))
 if not os.access(REPOSITORY, os.W_OK):
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis-{os.getuid()}")
 # Users run the program with buffered output, so tests of closed pipes and full disks must buffer it too.

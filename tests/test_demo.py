@@ -41,6 +41,8 @@ def assert_shown(done: subprocess.CompletedProcess[str], engine: str) -> None:
     assert "\033" not in done.stdout
 
 
+# GitHub runs `make demo` itself for each change.
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_with_java_spark_is_used() -> None:
     done = demo()

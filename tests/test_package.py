@@ -92,7 +92,7 @@ def environment_with(wheel: Path, home: Path, without: tuple[str, ...]) -> Path:
 
 def install(programs: Path, wheel: Path) -> None:
     command = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install", "--quiet"]
-    subprocess.run([*command, "--no-deps", "--no-index", str(wheel)], check=True, timeout=120)
+    subprocess.run([*command, "--no-compile", "--no-deps", "--no-index", str(wheel)], check=True, timeout=120)
 
 
 def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

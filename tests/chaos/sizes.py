@@ -1,4 +1,4 @@
-"""Sizes and time limits of the runs of `make chaos`. Environment variables override them."""
+"""Sizes and time limits of the runs of `make nightly`. Environment variables override them."""
 
 from __future__ import annotations
 

@@ -145,16 +145,16 @@ def test_killed_commands_on_zookeeper_lose_nothing(tmp_path: Path, server: str) 
     play(Scene(server, tmp_path, CURSORS, 3), DEATHS)
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 def test_many_killed_commands_on_a_directory_lose_nothing(tmp_path: Path, tell: Tell) -> None:
     play(Scene(directory(tmp_path), tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 def test_many_killed_commands_on_rocksdb_lose_nothing(tmp_path: Path, database: str, tell: Tell) -> None:
     play(Scene(database, tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 def test_many_killed_commands_on_zookeeper_lose_nothing(tmp_path: Path, server: str, tell: Tell) -> None:
     play(Scene(server, tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)

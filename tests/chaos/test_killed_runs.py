@@ -122,10 +122,10 @@ def play(scene: Scene, deaths: int, tell: Tell = print) -> None:
 
 
 def test_a_killed_run_loses_nothing(server: str, tmp_path: Path, processes: ForkServerContext) -> None:
-    play(Scene(server, tmp_path, processes, cursors=300, seed=20), deaths=10)
+    play(Scene(server, tmp_path, processes, cursors=150, seed=20), deaths=4)
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 def test_many_killed_runs_lose_nothing(
     server: str, tmp_path: Path, processes: ForkServerContext, tell: Tell
 ) -> None:

@@ -98,6 +98,6 @@ def test_no_update_is_lost(server: str, tmp_path: Path) -> None:
     race(server, tmp_path / "undo", 1_000)
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 def test_none_of_a_hundred_thousand_updates_is_lost(server: str, tmp_path: Path, tell: Tell) -> None:
     race(server, tmp_path / "undo", sizes.RACES, tell)

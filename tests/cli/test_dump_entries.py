@@ -24,6 +24,7 @@ from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.entry_truth import CHUNKED, ENCRYPTED, SAME, TRANSACTION, compare
+from tests.nightly import mostly_at_night
 
 CAPTURES = (
     "pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-killed",
@@ -62,7 +63,14 @@ def sources(capture: Capture) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [*((name, "") for name in CAPTURES), ("pulsar-4.2.4", "?index=scan")]
+    ("name", "index"),
+    mostly_at_night(
+        [*((name, "") for name in CAPTURES), ("pulsar-4.2.4", "?index=scan")],
+        ("pulsar-2.8.2", ""),
+        ("pulsar-4.2.4-3bookies", ""),
+        ("pulsar-5.0.0-M1", ""),
+        ("pulsar-4.2.4", "?index=scan"),
+    ),
 )
 def test_every_message_of_the_truth_is_shown(name: str, index: str, capture: Capture) -> None:
     folder = capture(name)

@@ -25,6 +25,7 @@ from pulsar_meta.jobs import entry_reader
 from pulsar_meta.jobs.entries import entry_blocks
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 from tests.cli.program import pulsar_meta_here
+from tests.nightly import AT_NIGHT
 
 COMMANDS = {
     "plain": ("dump-entries", "-o", "plain"),
@@ -36,15 +37,15 @@ COMMANDS = {
     "deep ndjson": ("dump-entries", "--deep", "-o", "ndjson"),
     "verify": ("verify-entries", "-o", "plain"),
 }
-# Each format on one or two captures with 4000 entries; `make chaos` runs all formats on all captures.
+# Each format on one capture; `make nightly` runs all formats on all captures.
 CAPTURES = {
     "pulsar-2.8.2": ("ndjson",),
-    "pulsar-3.0.7": ("plain", "verify", "deep plain"),
-    "pulsar-4.0.7": ("csv", "raw"),
-    "pulsar-4.2.4": ("ndjson", "deep ndjson"),
-    "pulsar-4.2.4-killed": ("csv",),
-    "pulsar-4.2.4-3bookies": ("plain", "raw", "verify"),
-    "pulsar-5.0.0-M1": ("ndjson", "deep csv"),
+    "pulsar-3.0.7": ("deep plain",),
+    "pulsar-4.0.7": ("csv",),
+    "pulsar-4.2.4": ("deep ndjson",),
+    "pulsar-4.2.4-killed": ("verify",),
+    "pulsar-4.2.4-3bookies": ("plain", "raw"),
+    "pulsar-5.0.0-M1": ("deep csv",),
 }
 CHARACTERS = 'ab="\\,\n\t €ï\x7f\u202e\x1b'
 
@@ -73,10 +74,10 @@ def compare_blocks_on(folder: Path, forms: Iterable[str], *more: str) -> None:
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_captures_give_the_same_output_in_blocks(capture: Callable[[str], Path], name: str) -> None:
-    compare_blocks_on(capture(name), CAPTURES[name], "-n", "4000")
+    compare_blocks_on(capture(name), CAPTURES[name], "-n", "2000")
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CAPTURES)
 def test_captures_give_the_same_output_in_every_format(capture: Callable[[str], Path], name: str) -> None:
     compare_blocks_on(capture(name), COMMANDS)
@@ -204,7 +205,7 @@ def write_log(folder: Path, chance: random.Random, digest: DigestType) -> None:
 
 
 # Each example runs ten commands.
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8 if AT_NIGHT else 1, deadline=None)
 @given(seed=st.integers(0, 2**32), digest=st.sampled_from(("CRC32C", "CRC32")))
 # This seed generates a key that is not UTF-8.
 @example(seed=152, digest="CRC32C")

@@ -96,7 +96,7 @@ def test_two_processes_write_the_same_as_one(capture: Capture, tmp_path: Path, n
     compare_jobs(tmp_path, *words.split(), *places(capture(name)))
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["pulsar-4.2.4-killed", "pulsar-5.0.0-M1"])
 def test_two_processes_write_the_same_as_one_in_every_format(
     capture: Capture, tmp_path: Path, name: str

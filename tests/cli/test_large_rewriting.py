@@ -43,6 +43,12 @@ def server(tmp_path: Path) -> Iterator[zookeeper.ZookeeperServer]:
         yield running
 
 
+def values_in(server: zookeeper.ZookeeperServer) -> dict[str, bytes]:
+    with open_store(f"zk://{server.address}") as store:
+        return {value.path: value.value for value in store.scan(TOPIC) if value.value}
+
+
+@pytest.mark.nightly
 def test_many_cursors_are_compressed_and_undone(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
     url = f"zk://{server.address}"
     env = environment(tmp_path, PULSAR_META_STORE=url)
@@ -53,12 +59,10 @@ def test_many_cursors_are_compressed_and_undone(server: zookeeper.ZookeeperServe
     with open_store(url) as store:
         assert sum(is_enveloped(value.value) for value in store.scan(TOPIC)) == CURSORS
     assert pulsar_meta("undo", summary["undo_file"], "--yes", env=env).returncode == 0
-    with open_store(url) as store:
-        values = {value.path: value.value for value in store.scan(TOPIC) if value.value}
-    assert values == cursors()
+    assert values_in(server) == cursors()
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("more", [(), pytest.param(("--dry-run",), marks=pytest.mark.nightly)])
 def test_a_run_whose_server_is_killed_ends_with_6(
     server: zookeeper.ZookeeperServer, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
@@ -82,7 +86,9 @@ def test_a_run_whose_server_is_killed_ends_with_6(
     assert b"Fatal" not in messages
 
 
-def test_an_interrupted_run_tells_how_to_resume(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_resumed_as_it_says_and_undone(
+    server: zookeeper.ZookeeperServer, tmp_path: Path
+) -> None:
     env = environment(tmp_path, PULSAR_META_STORE=f"zk://{server.address}")
     command = [*MAIN, *WORDS, "--undo-file", str(tmp_path / "undo"), "--rate", "400"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
@@ -94,3 +100,5 @@ def test_an_interrupted_run_tells_how_to_resume(server: zookeeper.ZookeeperServe
     assert resumed.returncode == 0, resumed.stderr
     with open_store(f"zk://{server.address}") as store:
         assert sum(is_enveloped(value.value) for value in store.scan(TOPIC)) == CURSORS
+    assert pulsar_meta("undo", tmp_path / "undo", "--yes", env=env).returncode == 0
+    assert values_in(server) == cursors()

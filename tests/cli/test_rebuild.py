@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import MAIN, environment, wait_until
 from tests.cli.values import Run
+from tests.nightly import mostly_at_night
 
 
 def test_bookkeepers_values_are_rebuilt(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
@@ -43,8 +45,15 @@ def test_bookkeepers_values_are_rebuilt(capture: Callable[[str], Path], run: Run
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("with_old", [False, True])
-@pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-3bookies"])
+@pytest.mark.parametrize(
+    ("name", "with_old"),
+    mostly_at_night(
+        product(("pulsar-2.8.2", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-3bookies"), (False, True)),
+        ("pulsar-2.8.2", True),
+        ("pulsar-4.2.4", False),
+        ("pulsar-4.2.4-3bookies", False),
+    ),
+)
 def test_check_finds_no_fault_in_what_rebuild_makes(
     capture: Callable[[str], Path], run: Run, tmp_path: Path, name: str, with_old: bool
 ) -> None:

@@ -26,6 +26,7 @@ from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database
 from tests.cli.program import confirmation
 from tests.cli.values import LEDGER, PROGRAM, Run, clear_store
+from tests.nightly import mostly_at_night
 from tests.servers.etcd import EtcdServer
 from tests.servers.oxia import OxiaServer
 from tests.servers.zookeeper import ZookeeperServer
@@ -280,7 +281,9 @@ def many(tmp_path: Path, root: str, count: int = 1500) -> tuple[str, dict[str, b
     return written(tmp_path / "many", values.items(), {"counters": {"/ledgers/idgen": 5000}}), values
 
 
-@pytest.mark.parametrize("server", [*SERVERS, "rocksdb"], indirect=True)
+@pytest.mark.parametrize(
+    "server", mostly_at_night((*SERVERS, "rocksdb"), SERVERS[0], "rocksdb"), indirect=True
+)
 def test_a_killed_run_is_resumed_and_undone(run: Run, server: str, root: str, tmp_path: Path) -> None:
     source, values = many(tmp_path, root, 900)
     before, undo_file = values_of(server), tmp_path / "undo"

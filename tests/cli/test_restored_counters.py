@@ -23,6 +23,7 @@ from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 from tests.cli.program import confirmation
 from tests.cli.values import PROGRAM, clear_store
+from tests.nightly import mostly_at_night
 from tests.servers.etcd import EtcdServer
 
 
@@ -48,7 +49,7 @@ def many(file: Path) -> str:
     return f"snapshot:{file}"
 
 
-@pytest.mark.parametrize("written", [0, 1, 100_000, 200_000])
+@pytest.mark.parametrize("written", mostly_at_night((0, 1, 100_000, 200_000), 1, 100_000))
 def test_a_killed_restore_never_leaves_the_counter_behind(written: int, tmp_path: Path) -> None:
     """The run is killed before, at, or after its first undo record, and then resumed."""
     target, undo_file = tmp_path / "metadata", tmp_path / "undo"

@@ -30,6 +30,7 @@ from pulsar_meta.codecs.metadata.envelope import (
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from tests.codecs.documents.generated import VALID, groups, with_hostile_part
 from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB
+from tests.nightly import examples
 
 CURSOR = {"kind": "ManagedCursorInfo", "value": {"cursorsLedgerId": 1}}
 ENTRY = {"ledger_id": 1, "entry_id": 2, "last_confirmed": 1, "length": 3, "data": "YWJj"}
@@ -60,7 +61,7 @@ HOSTILE = st.binary(max_size=60) | damaged()
 
 
 @pytest.mark.parametrize("decode", DECODERS, ids=lambda decode: decode.__name__)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=HOSTILE)
 @example(data=b"")
 @example(data=b"[" * 100_000)
@@ -75,7 +76,7 @@ def test_a_decoder_raises_only_decode_errors(decode: Callable[[bytes], Any], dat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=HOSTILE)
 def test_any_bytes_give_a_document_that_can_be_encoded(kind: str, data: bytes) -> None:
     decoded = decode_document(data, source="test", options=DecodeOptions(kind=kind, show_secrets=True))
@@ -92,7 +93,7 @@ def test_any_bytes_give_a_document_that_can_be_encoded(kind: str, data: bytes) -
     assert decoded_again.error is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=HOSTILE)
 def test_the_kind_of_any_bytes_is_determined_or_refused(data: bytes) -> None:
     try:
@@ -103,11 +104,11 @@ def test_the_kind_of_any_bytes_is_determined_or_refused(data: bytes) -> None:
 
 def test_encode_raises_only_decode_and_usage_errors() -> None:
     """Encodes documents of every kind, some with a hostile value; most have fields that can be encoded."""
-    valid, hostile = _encoded(VALID, 700), _encoded(with_hostile_part(), 300)
+    valid, hostile = _encoded(VALID, examples(1000)), _encoded(with_hostile_part(), examples(400))
     print(f"documents: {dict(valid)}, hostile: {dict(hostile)}")
     tried = valid + hostile
     assert tried["encoded, with fields"] > sum(tried.values()) / 2
-    assert hostile["refused"] > 75
+    assert hostile["refused"] > sum(hostile.values()) / 4
 
 
 def _encoded(documents: st.SearchStrategy[dict[str, Any]], count: int) -> Counter[str]:
@@ -116,7 +117,7 @@ def _encoded(documents: st.SearchStrategy[dict[str, Any]], count: int) -> Counte
 
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(document=documents)
-    def examples(document: dict[str, Any]) -> None:
+    def encode(document: dict[str, Any]) -> None:
         try:
             encoded = encode_document(document)
         except (DecodeError, UsageError) as error:
@@ -125,7 +126,7 @@ def _encoded(documents: st.SearchStrategy[dict[str, Any]], count: int) -> Counte
             return
         tried["encoded, with fields" if len(encoded.data) > 1 else "encoded, empty"] += 1
 
-    examples()
+    encode()
     return tried
 
 

@@ -13,6 +13,7 @@ from pulsar_meta.codecs.documents.document import decode_document, encode_docume
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_edit import edit_json
 from pulsar_meta.codecs.json_text import dumps, read_json, safe
+from tests.nightly import examples
 
 TRANSACTION = '{"state":"OPEN","timeout":60.000000000,"createdAt":1795292202.248324148}'
 NUMBERS = st.sampled_from(
@@ -92,7 +93,9 @@ def through_doubles(document: dict[str, Any]) -> dict[str, Any]:
     return rounded
 
 
-settle = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+settle = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
 
 
 @settle

@@ -13,6 +13,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.locations import LedgerLocations
 from pulsar_meta.entries.sources import JoinedEntries
+from tests.nightly import examples
 
 LEDGER = 5
 
@@ -116,7 +117,7 @@ def test_joined_sources_combine_abilities_notes_and_faults() -> None:
     assert JoinedEntries([disk, JoinedEntries([live])]).entries_per_read == 100
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sets(st.integers(0, 40), max_size=15), st.sets(st.integers(0, 40), max_size=15))
 def test_entries_of_another_source_are_removed_from_a_table(entries: set[int], others: set[int]) -> None:
     entry_ids = array("q", sorted(entries))

@@ -24,7 +24,7 @@ from tests.servers.pulsar import PulsarStandalone
 from tests.servers.versions import size
 
 # Not in `make interop`: `export` and `check-index` still report some topics that are being deleted.
-pytestmark = [pytest.mark.interop, pytest.mark.chaos]
+pytestmark = [pytest.mark.interop, pytest.mark.nightly]
 
 BUSY = "tests.interop.busy"
 SETTINGS = {

@@ -17,6 +17,7 @@ from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.oxia import children_range, next_key, order, subtree_range
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb import MetaValue
+from tests.nightly import examples
 
 longs = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=6)
@@ -44,7 +45,7 @@ def test_any_url_is_parsed_or_a_usage_error(text: str) -> None:
         ServerUrl.parse(f"zk:{text}", default_port=2181)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.binary(max_size=300), st.booleans())
 def test_any_file_is_a_snapshot_or_a_decode_error(data: bytes, compressed: bool) -> None:
     with tempfile.NamedTemporaryFile() as file:
@@ -57,7 +58,7 @@ def test_any_file_is_a_snapshot_or_a_decode_error(data: bytes, compressed: bool)
                 store.children("/")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.dictionaries(paths, st.binary(max_size=20), max_size=12))
 def test_a_directory_store_equals_a_memory_store(values: dict[str, bytes]) -> None:
     memory = MemoryStore()

@@ -92,7 +92,7 @@ def live_tree(store: Any) -> Tree:
         ("checked", 200),
         ("gz", 120),
         ("snappy", 120),
-        pytest.param("checked", 4000, marks=pytest.mark.chaos),
+        pytest.param("checked", 4000, marks=pytest.mark.nightly),
     ],
 )
 @pytest.mark.server

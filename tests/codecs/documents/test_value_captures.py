@@ -7,6 +7,7 @@ import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pulsar_meta.codecs.documents.document import Decoded, decode_document, enco
 from pulsar_meta.codecs.documents.value import JSON_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
 from pulsar_meta.codecs.json_text import Document, dumps
 from pulsar_meta.codecs.names import TopicName
+from tests.nightly import mostly_at_night
 
 CAPTURES = [
     "pulsar-2.8.2",
@@ -47,7 +49,15 @@ def decoded(snapshot: Path) -> Iterator[tuple[bytes, Decoded]]:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("name", CAPTURES + SCALABLE)
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    mostly_at_night(
+        product(("fast", "small"), CAPTURES + SCALABLE),
+        *(("fast", name) for name in ("pulsar-2.8.2", "pulsar-4.2.4", "pulsar-5.0.0-M1", *SCALABLE)),
+        ("small", "pulsar-4.2.4-3bookies"),
+    ),
+    indirect=["backend"],
+)
 def test_every_value_survives_a_round_trip(capture: Capture, name: str) -> None:
     kinds: Counter[str] = Counter()
     for snapshot in sorted(capture(name).glob("metadata*.ndjson")):

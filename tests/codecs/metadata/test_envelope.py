@@ -19,6 +19,7 @@ from pulsar_meta.codecs.errors import DecodeError, LimitError, UsageError
 from pulsar_meta.codecs.limits import Limits
 from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, stored_form, wrap_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+from tests.nightly import examples
 
 codecs = pytest.mark.parametrize("codec", CODECS)
 RAW = b"ledger" * 50 + bytes(range(256))
@@ -37,7 +38,7 @@ def header(codec: int, raw_size: int) -> bytes:
 
 @pytest.mark.usefixtures("backend")
 @codecs
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(raw=st.binary(max_size=3000) | st.binary(min_size=1, max_size=3).map(lambda part: part * 500))
 def test_envelopes_survive_a_round_trip(codec: str, raw: bytes) -> None:
     sealed = wrap_envelope(raw, codec)

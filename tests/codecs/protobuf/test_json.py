@@ -19,6 +19,7 @@ from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from tests.nightly import examples
 
 MESSAGES: list[type[Message]] = [
     ManagedLedgerInfo,
@@ -57,7 +58,7 @@ def fields_of(descriptor: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.DESCRIPTOR.name)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_message_survives_a_round_trip(kind: type[Message], data: st.DataObject) -> None:
     message = kind(**data.draw(fields_of(kind.DESCRIPTOR)))
@@ -99,7 +100,7 @@ UNKNOWN = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(top=UNKNOWN, deep=UNKNOWN)
 def test_unknown_fields_survive_at_any_depth(top: list[Any], deep: list[Any]) -> None:
     value = {

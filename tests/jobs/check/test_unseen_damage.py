@@ -79,7 +79,7 @@ def test_damage_that_was_not_seen_before_is_found(capture: Capture, tmp_path: Pa
     assert {name: found for name, found in faults.items() if found} == {}
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 @pytest.mark.parametrize("capture_name", CAPTURES)
 @pytest.mark.parametrize("with_disks", [True, False])
 def test_unseen_damage_is_judged_correctly(

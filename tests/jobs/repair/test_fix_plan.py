@@ -29,6 +29,7 @@ from tests.damage import (
     healthy_store,
     record_damage,
 )
+from tests.nightly import mostly_at_night
 
 # Damage of entries is repaired with disks, in a test of its own.
 KINDS = {name: damage for name, damage in DAMAGE.items() if name not in entry_damage.DAMAGE}
@@ -49,7 +50,7 @@ def apply(store: MemoryStore, plan: FixPlan, undo_file: Path) -> None:
     assert report.summary.conflicts == report.summary.skipped == 0
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", mostly_at_night(range(8), 0, 1, 2))
 def test_a_plan_leaves_exactly_the_findings_that_it_lists(
     capture: Callable[[str], Path], tmp_path: Path, number: int
 ) -> None:

@@ -30,6 +30,7 @@ from pulsar_meta.stores.zookeeper import ZookeeperStore
 from pulsar_meta.stores.zookeeper_client import send_transaction
 from tests.chaos.actors import TOPIC, cursor
 from tests.cli.program import MAIN, environment, pulsar_meta_here
+from tests.nightly import mostly_at_night
 from tests.rewrite_runs import make_run
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
@@ -142,7 +143,7 @@ def check_stopped_then_finished_then_undone(
     assert values_in(server) == before
 
 
-@pytest.mark.parametrize("records", [1, 600])
+@pytest.mark.parametrize("records", mostly_at_night((1, 600)))
 def test_a_server_that_pauses_longer_than_a_session_stops_the_run(
     server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path, records: int
 ) -> None:
@@ -187,7 +188,7 @@ class EndedStore(ZookeeperStore):
         self.ended += 1
 
 
-@pytest.mark.parametrize("sent", [0, 3, 8])
+@pytest.mark.parametrize("sent", mostly_at_night((0, 3, 8), 3))
 def test_a_session_that_expires_within_a_group_loses_nothing(
     server: zookeeper.ZookeeperServer,
     before: Values,

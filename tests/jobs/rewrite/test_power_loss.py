@@ -121,7 +121,7 @@ def test_a_power_loss_at_any_moment_can_be_undone_or_resumed(tmp_path: Path, kin
     check_every_moment(tmp_path, kind, values=3, variants=3)
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["server", "dir"])
 def test_many_power_losses_can_be_undone_or_resumed(tmp_path: Path, kind: str) -> None:
     check_every_moment(tmp_path, kind, values=10, variants=10)

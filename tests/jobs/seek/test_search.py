@@ -21,6 +21,7 @@ from pulsar_meta.jobs.seek.readings import (
 from pulsar_meta.jobs.seek.search import TopicSearch
 from pulsar_meta.jobs.seek.statuses import MAX_LEDGERS, PATIENCE
 from pulsar_meta.jobs.topics.topic import Position
+from tests.nightly import examples
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def brute_status(fake: FakeTopic, target: int) -> str:
     return "after-last" if above is None else "before-first" if below < 0 else "gap"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     topics(kinds=entry_kinds, resets=False),
     st.integers(0, 1600),
@@ -177,7 +178,7 @@ def test_index_search_equals_a_full_scan(fake: FakeTopic, target: int, per_read:
             assert (outcome.status, outcome.reading) == (brute_status(fake, wanted), None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(topics(kinds=entry_kinds, resets=True), st.integers(0, 1600), st.sampled_from((1, 3, 100)))
 def test_an_index_in_a_topic_that_steps_back_is_found(fake: FakeTopic, target: int, per_read: int) -> None:
     topic = searching(fake, per_read=per_read)
@@ -188,7 +189,7 @@ def test_an_index_in_a_topic_that_steps_back_is_found(fake: FakeTopic, target: i
         assert (outcome.status == "found") == bool(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(topics(kinds=healthy_kinds, resets=False), st.data(), st.sampled_from((1, 10)))
 def test_a_healthy_topic_needs_few_reads_even_if_its_properties_are_false(
     fake: FakeTopic, data: st.DataObject, per_read: int
@@ -213,7 +214,7 @@ def first_not_before(readings: Sequence[Reading], clock: str, target: int) -> Re
 times = st.integers(999_990, 1_001_500)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     topics(kinds=entry_kinds, resets=False),
     times,
@@ -249,7 +250,7 @@ def test_time_search_equals_a_full_scan_if_the_clock_never_steps_back(
         assert outcome.status == ("no-index" if State.READ in lost else "after-last")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 60), max_size=12), max_size=5),
     st.integers(0, 70),

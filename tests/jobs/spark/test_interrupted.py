@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nightly import mostly_at_night
+
 pytestmark = pytest.mark.spark
 PROGRAM = Path(sys.executable).parent / "pulsar-meta"
 MARK = "PULSAR_META_TEST_RUN"
@@ -100,8 +102,14 @@ LAUNCHER = "launcher.Main|" + JAVA
 MOMENTS = [(SCRIPT, 0.0), (LAUNCHER, 0.0), (JAVA, 0.0), (JAVA, 2.0), (JAVA, 6.0)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
-@pytest.mark.parametrize(("sign", "later"), MOMENTS)
+@pytest.mark.parametrize(
+    ("sign", "later", "number"),
+    mostly_at_night(
+        ((*moment, number) for moment in MOMENTS for number in (signal.SIGINT, signal.SIGTERM)),
+        (SCRIPT, 0.0, signal.SIGTERM),
+        (JAVA, 2.0, signal.SIGINT),
+    ),
+)
 def test_an_interrupt_while_spark_starts_leaves_no_process(
     start: Start,
     tmp_path: Path,
@@ -125,7 +133,7 @@ def test_an_interrupt_while_spark_starts_leaves_no_process(
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize(("sign", "later"), [(SCRIPT, 0.0), (JAVA, 3.0)])
+@pytest.mark.parametrize(("sign", "later"), mostly_at_night([(SCRIPT, 0.0), (JAVA, 3.0)]))
 def test_java_ends_if_the_command_is_killed(start: Start, tmp_path: Path, sign: str, later: float) -> None:
     process = start()
     until(tmp_path, sign, process)
@@ -135,6 +143,7 @@ def test_java_ends_if_the_command_is_killed(start: Start, tmp_path: Path, sign: 
     assert no_process_left(tmp_path, 120)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("delay", [0.3, 1.5])
 def test_an_interrupt_at_any_moment_leaves_no_process(start: Start, tmp_path: Path, delay: float) -> None:
     process = start()
@@ -145,7 +154,9 @@ def test_an_interrupt_at_any_moment_leaves_no_process(start: Start, tmp_path: Pa
     assert no_process_left(tmp_path, 60)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), mostly_at_night([(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+)
 def test_an_interrupt_while_workers_work_leaves_no_process(
     start: Start, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

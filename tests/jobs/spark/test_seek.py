@@ -21,6 +21,7 @@ from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.jobs.spark.session import _cause, failing_in_one_line
 from pulsar_meta.spark import locate
 from pulsar_meta.stores.registry import open_store
+from tests.nightly import mostly_at_night
 from tests.seek_truth import bookie_urls, read_truth
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def without_price(answers: Iterable[Document]) -> list[Document]:
     return [{key: answer[key] for key in answer if key != "entries_read"} for answer in answers]
 
 
-@pytest.mark.parametrize("name", ["pulsar-4.2.4", "pulsar-4.2.4-3bookies", "pulsar-4.2.4-killed"])
+@pytest.mark.parametrize(
+    "name", mostly_at_night(("pulsar-4.2.4-3bookies", "pulsar-4.2.4", "pulsar-4.2.4-killed"))
+)
 def test_the_answers_equal_those_of_one_process(session: SparkSession, capture: Capture, name: str) -> None:
     folder, options = capture(name), SeekOptions()
     urls, questions = bookie_urls(folder), representative(folder)
