@@ -79,6 +79,25 @@ def list_is_short(patient: Patient) -> None:
     patient.expect("ledger-end-high", topic, topic.ledgers[0].ledger_id, Severity.WARNING)
 
 
+def size_differs(patient: Patient) -> None:
+    """Change the size of a ledger in the list, or in BookKeeper's metadata, which brokers don't use."""
+    topic = patient.choose(has_data)
+    info, at = patient.info(topic), patient.rng.randrange(len(counted(topic)))
+    ledger, in_list = info.ledgerInfo[at], patient.rng.random() < 0.7
+
+    def shrink(metadata: LedgerMetadataFormat) -> None:
+        metadata.length //= 10
+
+    if in_list:
+        ledger.size = patient.rng.choice([ledger.size * 1000, ledger.size // 3, 0])
+        patient.put(topic.path, info.SerializeToString())
+    else:
+        patient.change_metadata(ledger.ledgerId, shrink)
+    is_harmless = not in_list and patient.entries is not None
+    severity = Severity.NOTE if is_harmless else Severity.WARNING
+    patient.expect("ledger-size-differs", topic, ledger.ledgerId, severity)
+
+
 def counts_zero(patient: Patient) -> None:
     """Set the counts of a ledger in the list to zero."""
     topic = patient.choose(has_data)
@@ -211,5 +230,5 @@ def policies_lost(patient: Patient) -> None:
 DAMAGE = by_name(
     *(metadata_gone, last_metadata_gone, metadata_garbage, open_behind, end_differs, list_is_short),
     *(counts_zero, not_listed, in_two_topics, foreign, terminated, twice, unordered, policies_lost),
-    *(terminated_late, layout_invalid),
+    *(terminated_late, layout_invalid, size_differs),
 )

@@ -125,6 +125,32 @@ def test_an_end_that_the_disks_lack_is_lowered_only_with_disks(patient: Patient,
     assert patient.reported(str(PLAIN), source=disks) == []
 
 
+@pytest.mark.parametrize("in_list", [True, False])
+def test_a_wrong_size_is_replaced_only_with_disks(
+    patient: Patient, disks: EntrySource, *, in_list: bool
+) -> None:
+    before, ledger_id = ends(patient), second(patient)
+
+    def enlarge(metadata: LedgerMetadataFormat) -> None:
+        metadata.length *= 100
+
+    if in_list:
+        info = patient.info(read_topic(patient.store, PLAIN))
+        info.ledgerInfo[1].size *= 100
+        patient.put(PLAIN.path, info.SerializeToString())
+    else:
+        patient.change_metadata(ledger_id, enlarge)
+    (undecided,) = [one for one in patient.findings() if one.code == "ledger-size-differs"]
+    assert undecided.repair is None
+    assert patient.apply(repair_count(patient.store, None, PLAIN)).rewritten == 0
+    # Brokers don't use a wrong length in BookKeeper, so that is a note.
+    with_disks = [one.repair for one in patient.findings(str(PLAIN), source=disks)]
+    assert with_disks == ([f"pulsar-meta repair count {PLAIN} {ledger_id}"] if in_list else [])
+    patient.apply(repair_count(patient.store, disks, PLAIN, [ledger_id]))
+    assert ends(patient) == before
+    assert patient.reported(str(PLAIN), source=disks) == []
+
+
 def test_consistent_ledgers_are_kept(patient: Patient, disks: EntrySource) -> None:
     before = patient.values()
     for source in (None, disks):

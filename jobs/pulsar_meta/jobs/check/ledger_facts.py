@@ -30,6 +30,8 @@ from pulsar_meta.stores.base import Store, Versioned
 STATES: Final = ("", "OPEN", "IN_RECOVERY", "CLOSED")
 # The types of digests, by number.
 DIGESTS: Final = ("", "CRC32", "HMAC", "CRC32C", "DUMMY")
+# An index of all ledgers has the remainders of their lengths by this prime number, which fit into 15 bits.
+LENGTHS: Final = 32_749
 
 
 class Members(NamedTuple):
@@ -77,7 +79,8 @@ class Members(NamedTuple):
 class LedgerFacts(NamedTuple):
     """The facts about a ledger that checks compare.
 
-    `last_entry` is None until the ledger is closed. `role` is the purpose in the custom metadata, "other" for
+    `last_entry` is None until the ledger is closed. `length` is in bytes; an index of all ledgers only has
+    its remainder by LENGTHS. `role` is the purpose in the custom metadata, "other" for
     another purpose of Pulsar, "" if nothing marks the ledger as Pulsar's. `owner_hash` is 0 without an owner.
     `bookies` are its ensembles, `digest` is the type of its entries' digests, and `has_password` tells if it
     has one that is not empty. `full` is the complete metadata
@@ -96,6 +99,10 @@ class LedgerFacts(NamedTuple):
     full: BookkeeperLedger | None = None
     fault: str = ""
     has_password: bool = False
+
+    def may_have_length(self, size: int) -> bool:
+        """Return False if the ledger certainly has another length in bytes."""
+        return self.length == size if self.full is not None else self.length % LENGTHS == size % LENGTHS
 
     @property
     def owner(self) -> Owner | None:

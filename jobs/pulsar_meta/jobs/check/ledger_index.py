@@ -19,6 +19,7 @@ from pulsar_meta.jobs.check.ledger_facts import (
     ABSENT,
     BROKEN,
     DIGESTS,
+    LENGTHS,
     STATES,
     UNREAD,
     FactsOf,
@@ -50,6 +51,9 @@ _NO_END: Final = -2
 # Columns: five that describe a ledger, then the owners' hashes in order, and the row of each.
 _ID, _LAST, _CREATED, _OWNER, _PLACE, _HASHES, _BY_HASH = range(7)
 _OWN: Final = 5
+# The bits in the column _PLACE: the role, the digest, the password, the state, the ensembles, the length.
+_STATE_AT, _BOOKIES_AT, _LENGTH_AT = 8, 16, 48
+_BOOKIES: Final = (1 << _LENGTH_AT) - (1 << _BOOKIES_AT)
 # Arrays up to this length (8 bytes per number) stay in memory.
 IN_MEMORY: Final = 1 << 20
 # The number of ledgers that LazyLedgers keeps, those that it read last.
@@ -100,7 +104,7 @@ class LedgerIndex:
     @property
     def states(self) -> NDArray[np.int64]:
         """The states of these ledgers, as numbers in STATES."""
-        return self._column(_PLACE) >> 8 & 0xFF
+        return self._column(_PLACE) >> _STATE_AT & 0xFF
 
     @property
     def empty(self) -> bool:
@@ -149,7 +153,7 @@ class LedgerIndex:
 
     def ensembles(self) -> Iterator[tuple[Members, NDArray[np.int64]]]:
         """Yield each distinct set of ensembles with the ids of its ledgers."""
-        numbers = self.columns[_PLACE] >> 16
+        numbers = (self.columns[_PLACE] & _BOOKIES) >> _BOOKIES_AT
         for number, members in enumerate(self.bookies):
             yield members, self.columns[_ID][numbers == number]
 
@@ -161,13 +165,13 @@ class LedgerIndex:
         _, last, created, hashed, place = self.columns[:_OWN, at].tolist()
         return LedgerFacts(
             "known",
-            STATES[place >> 8 & 0xFF],
+            STATES[place >> _STATE_AT & 0xFF],
             None if last == _NO_END else last,
-            0,
+            place >> _LENGTH_AT,
             ROLES[place & 0xF],
             hashed,
             created if created > 0 else None,
-            self.bookies[place >> 16],
+            self.bookies[(place & _BOOKIES) >> _BOOKIES_AT],
             DIGESTS[place >> 4 & 0x7],
             has_password=bool(place & 0x80),
         )
@@ -240,7 +244,8 @@ class _Rows:
         created.append(facts.created or 0)
         hashes.append(facts.owner_hash)
         kind = facts.has_password << 7 | _DIGESTS[facts.digest] << 4 | _ROLES[facts.role]
-        places.append(number << 16 | _STATES[facts.state] << 8 | kind)
+        length = facts.length % LENGTHS << _LENGTH_AT
+        places.append(length | number << _BOOKIES_AT | _STATES[facts.state] << _STATE_AT | kind)
         if _OWN * len(ids) > IN_MEMORY:
             self._move_to_array()
 
@@ -296,7 +301,9 @@ def join_indexes(parts: Iterable[LedgerIndex]) -> LedgerIndex:
             [numbers.setdefault(members, len(numbers)) for members in part.bookies], np.int64
         )
         if len(part):
-            own[_PLACE] = renumbered[own[_PLACE] >> 16] << 16 | own[_PLACE] & 0xFFFF
+            places = own[_PLACE]
+            numbered = renumbered[(places & _BOOKIES) >> _BOOKIES_AT] << _BOOKIES_AT
+            own[_PLACE] = numbered | places & ~_BOOKIES
         for column_parts, column in zip(columns, own, strict=True):
             column_parts.append(column)
         broken |= part.broken

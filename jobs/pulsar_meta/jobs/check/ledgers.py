@@ -18,6 +18,7 @@ from pulsar_meta.jobs.check.topic_view import Rule, TopicView
 from pulsar_meta.jobs.topics.topic import Ledger, Offload, Position
 
 _DEADLINE: Final = "bookies delete its entries at their next garbage collection, because it has no metadata"
+_USES_OF_SIZE: Final = "retention by size, backlog quotas and statistics use the size in the list"
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -159,6 +160,46 @@ def _end_high(view: TopicView, ledger: Ledger, last: int, evidence: Place, place
     )
 
 
+def sizes(view: TopicView) -> Iterator[Finding]:
+    """Check that BookKeeper and the list agree about the size of each ledger whose end they agree about.
+
+    A broker that loads a topic measures its last ledger again.
+    """
+    for ledger in () if view.is_shadow else view.ledgers[:-1]:
+        facts, size = view.facts(ledger.ledger_id), ledger.size
+        if size is None or not ledger.counted or facts.last_entry != ledger.counted - 1:
+            continue
+        if not facts.may_have_length(size):
+            yield _size_differs(view, ledger, size)
+
+
+def _size_differs(view: TopicView, ledger: Ledger, size: int) -> Finding:
+    """Return the finding about a size; the length in the last entry on a disk tells which one is wrong."""
+    length, on_disk = view.facts(ledger.ledger_id).length, view.length_on_bookies(ledger)
+    text, severity = f"the list has {size} bytes of it, and BookKeeper has {length}", Severity.WARNING
+    if on_disk == size:
+        text += ", which is wrong according to its last entry; brokers use the size in the list"
+        severity = Severity.NOTE
+    elif on_disk == length:
+        text += f", as its last entry says: {_USES_OF_SIZE}"
+    else:
+        text += f": {_USES_OF_SIZE}"
+        text += (
+            " (use --entries to find out which is right)" if on_disk is None else f" (not {on_disk}: disks)"
+        )
+    if max(0, size) <= 2 * length and length <= 2 * size:
+        # A ledger that was fenced can have pending entries in its size.
+        severity = Severity.NOTE
+    return finding(
+        "ledger-size-differs",
+        text,
+        severity=severity,
+        evidence={"size": size, "length": length, "on_disk": on_disk},
+        undecided=on_disk != length,
+        **view.place(ledger.ledger_id),
+    )
+
+
 def counts_zero(view: TopicView) -> Iterator[Finding]:
     """Check for ledgers before the last one that a broker would take for empty."""
     if view.topic is None or view.topic.terminated is not None or view.is_shadow:
@@ -281,7 +322,7 @@ def foreign(view: TopicView) -> Iterator[Finding]:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    without_metadata, layouts, ends, counts_zero, not_listed, terminated, order, foreign,
+    without_metadata, layouts, ends, sizes, counts_zero, not_listed, terminated, order, foreign,
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.frames.bookie_entry import read_header
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
@@ -150,6 +151,20 @@ class TopicView:
         """Return the last entry that bookies have of a ledger, None if they have none or were not given."""
         source = self.context.on_bookies
         return None if source is None else source.last_entry(ledger_id)
+
+    def length_on_bookies(self, ledger: Ledger) -> int | None:
+        """Return the length of a ledger up to the last entry that its list counts, by that entry's header.
+
+        Returns None if bookies were not given, or don't have the entry.
+        """
+        source = self.context.on_bookies
+        if source is None:
+            return None
+        try:
+            raw = source.read(ledger.ledger_id, ledger.counted - 1)
+            return read_header(raw.data)[3] if raw.bookie else None
+        except (NotFoundError, DecodeError):
+            return None
 
     def last_of_unlisted(self, ledger_id: int) -> int | None:
         """Return the last entry that the sources have of an open ledger that the topic did not list.

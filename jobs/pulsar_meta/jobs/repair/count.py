@@ -1,10 +1,10 @@
 """`repair count` and `repair termination`: correct the end of a ledger or of a terminated topic.
 
 `count` applies if the topic's list and BookKeeper's metadata disagree. With the bookies' disks, both get
-the number of entries on the disks. Without disks, a count of zero is replaced by the end in BookKeeper's
-metadata, because a broker that loads the topic would drop the ledger. For any other mismatch the right end
-is unknown, so the ledger becomes OPEN and the next reader recovers it from the bookies. The last ledger of
-a list is always opened that way.
+the number of entries and the size that the disks have. Without disks, a count of zero is replaced by the end
+in BookKeeper's metadata, because a broker that loads the topic would drop the ledger. For any other mismatch
+the right end is unknown, so the ledger becomes OPEN and the next reader recovers it from the bookies. The
+last ledger of a list is always opened that way.
 
 `termination` applies to a topic that was terminated before its last entry. It removes the position, so that
 the topic accepts messages again, or moves it to the last entry.
@@ -117,7 +117,8 @@ def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Ch
             changes.lost += closed - end.entries
             _open(store, ledger, changes, f"BookKeeper counts {closed} entries, the disks have {end.entries}")
         return
-    agreed = listed == closed and (end is None or end.entries == listed)
+    sized = end is None or {ledger.size, known.length} == {end.length}
+    agreed = listed == closed and (end is None or (end.entries == listed and sized))
     if agreed or (closed is None and listed):
         return
     if end is not None and end.entries:
@@ -146,9 +147,9 @@ def _on_disks(source: EntrySource | None, ledger: Ledger, claimed: int) -> End |
 def _settle(store: Store, ledger: Ledger, end: End, changes: _Changes, said: str) -> None:
     """Give the list and the metadata the same end."""
     number = ledger.ledger_id
-    changes.said.append(f"ledger {number}: {said}; the disks have {end.entries}")
+    changes.said.append(f"ledger {number}: {said}; the disks have {end.entries} ({end.length} bytes)")
     changes.lost += max(0, ledger.counted - end.entries)
-    if ledger.counted != end.entries:
+    if (ledger.counted, ledger.size) != end:
         changes.ends[number] = end
     seen = current(store, ledger_path(number))
     decoded = decode_ledger_metadata(seen.value)
