@@ -291,7 +291,7 @@ _OF_LISTS: Final = {
     "twice, then without entries": Kind(_again(0), "ledger-counts-zero"),
     "twice, then with fewer entries": Kind(_again(3), "ledger-end-high"),
     "first ledger gone, unread": Kind(_first_unlisted, "ledger-not-listed"),
-    "of another topic": Kind(_other_name, "ledger-in-two-topics"),
+    "of another topic": Kind(_other_name, "record-copied"),
     "terminated far beyond": Kind(_terminate(999_999, 3), "terminated-after-end"),
     "terminated at -1:-1": Kind(_terminate(-1, -1), "terminated-before-end"),
     "index is no number": Kind(_index("x12"), "topic-index-behind"),
@@ -370,7 +370,7 @@ _OF_CLUSTERS: Final = {
     "no partitions": Kind(_partitions('{"partitions":0}'), "partition-without-parent"),
     "partitions are text": Kind(_partitions('{"partitions":"three"}'), "record-undecodable"),
     "schema after its ledger's end": Kind(_schema(_entry_77), "schema-ledger-foreign"),
-    "schema of another": Kind(_schema_of_another, "schema-ledger-foreign"),
+    "schema of another": Kind(_schema_of_another, "record-copied"),
     "schema empty": Kind(_value(_STRINGS, b""), "record-empty"),
 }
 KINDS: Final[dict[str, Kind]] = {

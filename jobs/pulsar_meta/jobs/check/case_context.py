@@ -28,6 +28,10 @@ from pulsar_meta.jobs.topics.topic import read_topic
 
 # As many other topics with unlisted ledgers are no accident.
 _MANY: Final = 2
+# Findings about a ledger that only come from its metadata.
+_OF_COPIES: Final = frozenset(
+    ("ledger-not-listed", "ledger-foreign", "ledger-in-two-topics", "orphan-ledger")
+)
 _NAME_STORE: Final = "If another cluster uses this BookKeeper, name its store (--other-store URL)"
 
 
@@ -81,8 +85,7 @@ class CaseContext:
     def ledger(self, suspicion: Finding, ledger_id: int, relatives: Iterable[int] = ()) -> LedgerEvidence:
         """Return the evidence of a ledger, compared with the other ledgers of the topic and `relatives`."""
         topic = self.topic(suspicion.topic) if suspicion.topic else TopicLedgers("", [])
-        counts = {ledger.ledger_id: ledger.counted for ledger in topic.ledgers}
-        return self.reader.ledger(ledger_id, (*topic.ids, *relatives), counts.get(ledger_id))
+        return self.reader.ledger(ledger_id, (*topic.ids, *relatives), topic.listed(ledger_id))
 
     def twin(self, suspicion: Finding) -> int | None:
         """Return the ledger that has the same metadata as the suspicion's ledger, None if there is none."""
@@ -91,6 +94,14 @@ class CaseContext:
         foreign = owner is not None and owner.role == "data" and owner.name != suspicion.topic
         relatives: Sequence[int] = self.topic(owner.name).ids if owner is not None and foreign else ()
         return self.ledger(suspicion, ledger_id, relatives).twin
+
+    def without_copied(self, judged: Sequence[Finding]) -> Iterator[Finding]:
+        """Yield the findings except those about ledgers whose metadata is a copy, which explains them."""
+        for each in judged:
+            if each.ledger_id in self.copied and each.code in _OF_COPIES:
+                self.causes.consequences.append(each)
+            else:
+                yield each
 
     def other_lists(self, ledger_id: int, name: str | None) -> list[str]:
         """Return the topics other than `name` that list a ledger."""

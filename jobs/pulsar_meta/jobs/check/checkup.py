@@ -34,6 +34,7 @@ from pulsar_meta.jobs.check.context import (
     read_context,
     with_sources,
 )
+from pulsar_meta.jobs.check.copied_records import COPIED_RECORD
 from pulsar_meta.jobs.check.disks import header_findings, index_findings, states_missing
 from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import (
@@ -134,7 +135,9 @@ class Checkup:
     def findings(self) -> Iterator[Finding]:
         """Yield the findings as they are made."""
         recheck = Recheck(self.store, self.source, self.urls, self._scan_again)
-        verdicts = Verdicts(lambda: self._evidence, consequences=self.options.consequences)
+        verdicts = Verdicts(
+            lambda: self._evidence, self.options.consequences, self.options.wants(COPIED_RECORD)
+        )
         main = self._of_store() if self.scope.everything else self._of_topics()
         for each in chain(self._of_first_topics(), main):
             self._with_finding.add(each.ledger_id or 0)

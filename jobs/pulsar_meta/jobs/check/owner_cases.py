@@ -76,7 +76,7 @@ def copied_metadata(context: CaseContext, suspicion: Finding, ledger_id: int, tw
     copied = finding(
         COPIED,
         f"its metadata is byte for byte that of ledger {twin}, so one of the two is a copy",
-        severity=Severity.ERROR if listed else Severity.WARNING,
+        severity=Severity.ERROR if listed or suspicion.severity is Severity.ERROR else Severity.WARNING,
         topic=suspicion.topic,
         ledger_id=ledger_id,
         path=ledger_path(ledger_id),

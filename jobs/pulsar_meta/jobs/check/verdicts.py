@@ -22,6 +22,7 @@ from pulsar_meta.jobs.check.absence_cases import (
 )
 from pulsar_meta.jobs.check.case_context import CaseContext
 from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.copied_records import OF_POINTERS, OF_POSITIONS, without_copies
 from pulsar_meta.jobs.check.owner_cases import (
     copied_metadata,
     judge_lost_record,
@@ -45,7 +46,8 @@ OF_ABSENCE: Final = frozenset(
 # Findings that metadata causes if it is a copy of another ledger's.
 OF_METADATA: Final = frozenset(
     (
-        *("ledger-end-low", "ledger-end-high", "ledger-counts-zero", "ledger-without-entries"),
+        *("ledger-end-low", "ledger-end-high", "ledger-counts-zero", "ledger-size-differs"),
+        *("ledger-without-entries", "schema-ledger-foreign", "compaction-ledger-foreign", *OF_POINTERS),
         *("ledger-end-differs", "entry-missing", "ledger-under-replicated", "ledger-below-ack-quorum"),
     )
 )
@@ -57,7 +59,8 @@ JUDGED: Final = frozenset(
         *(*OF_OWNERS, *OF_ABSENCE, *OF_METADATA, *OF_ORPHANS, *OF_RECORDS),
         *("topic-record-lost", "schema-ledger-missing"),
         *("ledger-without-metadata", "ledger-id-ahead", "system-topic-unreadable", "cursor-ledger-missing"),
-        "ledger-lost",
+        *("ledger-lost", "schema-ledger-foreign", "compaction-ledger-foreign"),
+        *(*OF_POSITIONS, *OF_POINTERS),
     )
 )
 
@@ -67,12 +70,14 @@ class Verdicts:
     """The findings of a run that need more than one witness.
 
     `evidence` opens the reader of everything that is known about ledgers, when it is first needed.
-    `consequences` also yields the findings that a root cause explains. `not_checked` is complete once
+    `consequences` also yields the findings that a root cause explains. `groups_copies` is False if copied
+    records are not to be reported; the findings that they explain then are. `not_checked` is complete once
     `findings` has yielded all.
     """
 
     evidence: Callable[[], EvidenceReader]
     consequences: bool = False
+    groups_copies: bool = True
     not_checked: dict[str, str] = field(default_factory=dict)
     _pending: list[Finding] = field(default_factory=list)
     _early: int = 0
@@ -100,10 +105,14 @@ class Verdicts:
         """Yield the judged findings, root causes first. Raises UnreachableError."""
         context = self._context()
         context.causes.add_missing(context.reader)
+        copies: list[Finding] = []
+        if self.groups_copies:
+            copies, self._pending = without_copies(context, self._pending)
         context.read_lists(set(self._ledgers_with_owners()))
         for suspicion in self._pending:
             context.note_unlisted(suspicion)
         judged = [result for suspicion in self._pending for result in self._judge(context, suspicion)]
+        judged = [*copies, *context.without_copied(judged)]
         judged = _without_doubtful_lists(judged)
         judged = context.causes.gather_lost_parts(judged)
         yield from context.causes.findings()

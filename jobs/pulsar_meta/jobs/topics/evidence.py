@@ -169,11 +169,11 @@ class EvidenceReader:
     _disks: dict[int, DiskLedger | None] = field(default_factory=dict)
 
     def ledger(
-        self, ledger_id: int, relatives: Iterable[int] = (), entries: int | None = None
+        self, ledger_id: int, relatives: Iterable[int] = (), listed: Ledger | None = None
     ) -> LedgerEvidence:
         """Read the evidence about a ledger.
 
-        `relatives` are ledgers that may have the same metadata by mistake. `entries` is the count in a
+        `relatives` are ledgers that may have the same metadata by mistake. `listed` is the ledger in a
         topic's list.
         """
         known = self._read.get(ledger_id)
@@ -181,7 +181,7 @@ class EvidenceReader:
             if len(self._read) >= _CACHED:
                 self._read.clear()
             known = self._read[ledger_id] = self._gather(ledger_id)
-        if known.bookkeeper is None or not _may_be_copy(known, entries):
+        if known.bookkeeper is None or not _may_be_copy(known, listed):
             return known
         return replace(known, twin=self.twin(ledger_id, relatives))
 
@@ -252,6 +252,10 @@ class TopicLedgers:
         """The ids in its list, in order."""
         return [ledger.ledger_id for ledger in self.ledgers]
 
+    def listed(self, ledger_id: int) -> Ledger | None:
+        """The ledger with an id in its list."""
+        return next((ledger for ledger in self.ledgers if ledger.ledger_id == ledger_id), None)
+
     def neighbours(self, ledger_id: int) -> tuple[Ledger | None, Ledger | None]:
         """The nearest ledgers with entries before and after an id, without the ledger itself."""
         filled = [ledger for ledger in self.ledgers if ledger.entries != 0]
@@ -273,8 +277,7 @@ def membership(
     `listed_by` are other topics that list the ledger. `relatives` are ledgers of other topics whose metadata
     may have overwritten its own.
     """
-    count = next((listed.counted for listed in topic.ledgers if listed.ledger_id == ledger_id), None)
-    ledger = reader.ledger(ledger_id, (*topic.ids, *relatives), count)
+    ledger = reader.ledger(ledger_id, (*topic.ids, *relatives), topic.listed(ledger_id))
     pieces = [
         *_by_lists(topic, ledger_id, listed_by),
         *_by_metadata(topic, ledger),
@@ -403,7 +406,7 @@ def _next_step(reader: EvidenceReader, ledger: LedgerEvidence) -> str:
     return f"Compare the messages of this ledger (dump-entries {ledger.ledger_id}) and of its neighbours"
 
 
-def _may_be_copy(ledger: LedgerEvidence, entries: int | None) -> bool:
+def _may_be_copy(ledger: LedgerEvidence, listed: Ledger | None) -> bool:
     """True if metadata that equals another ledger's must be a copy of it.
 
     Two ledgers of one owner are never created in the same millisecond. Metadata without a creation time may
@@ -414,7 +417,10 @@ def _may_be_copy(ledger: LedgerEvidence, entries: int | None) -> bool:
         return known is not None
     if known.last_entry is None:
         return False
+    if listed is not None and listed.counted:
+        # If both records agree about the end and the size, disks that differ have lost entries.
+        return listed.counted - 1 != known.last_entry or listed.size not in (None, known.length)
     if ledger.disk is not None and not ledger.gaps and not ledger.missing_logs:
         return ledger.disk.last_entry != known.last_entry
     # If a list contains the ledger, its metadata can be genuine even though no bookie has an entry.
-    return entries is None and ledger.is_nowhere and known.last_entry >= 0
+    return listed is None and ledger.is_nowhere and known.last_entry >= 0
