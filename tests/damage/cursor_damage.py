@@ -24,9 +24,12 @@ from tests.damage.patient import (
 
 
 def _choose_cursor(patient: Patient) -> tuple[Topic, str, ManagedCursorInfo]:
-    """Choose a cursor whose state is in its record; return its topic, its path and its record."""
-    topic = patient.choose(lambda topic: has_data(topic) and bool(patient.cursors(topic)))
-    return topic, *patient.rng.choice(patient.cursors(topic))
+    """Choose a subscription whose state is in its record; return its topic, its path and its record.
+
+    The position of a compaction cursor must also fit the compacted data.
+    """
+    topic = patient.choose(lambda topic: has_data(topic) and bool(_user_cursors(patient, topic)))
+    return topic, *patient.rng.choice(_user_cursors(patient, topic))
 
 
 def cursor_beyond(patient: Patient) -> None:
@@ -261,6 +264,21 @@ def compacted_ledger_gone(patient: Patient) -> None:
         patient.expect("system-topic-unreadable", topic)
 
 
+def compaction_set_back(patient: Patient) -> None:
+    """Let the compaction cursor stand before the first ledger of its topic."""
+    topic, path = compacted(patient)
+    info = cursor_at(path, patient)
+    ledger_id = info.properties[0].value
+    end = patient.bookkeeper(ledger_id).compacted_to
+    if info.cursorsLedgerId != -1 or end is None:
+        raise NotApplicableError
+    info.markDeleteLedgerId, info.markDeleteEntryId = min(end[0], topic.ledgers[0].ledger_id), -1
+    patient.put(path, info.SerializeToString())
+    is_trimmed = end[0] < topic.ledgers[0].ledger_id
+    severity = Severity.ERROR if is_trimmed else Severity.WARNING
+    patient.expect("compaction-horizon-differs", topic, ledger_id, severity)
+
+
 def compaction_points_to_data(patient: Patient) -> None:
     """Let the compaction cursor refer to one of the topic's data ledgers."""
     topic, path = compacted(patient)
@@ -333,7 +351,7 @@ def _plain_buckets(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCur
 DAMAGE = by_name(
     *(cursor_beyond, cursor_past_a_ledger, cursor_in_vanished, ranges, idle, cursor_ledger_gone),
     *(cursor_of_another_topic, cursor_before_the_next_ledger, range_inverted, too_many_acks),
-    compaction_points_to_data,
+    *(compaction_points_to_data, compaction_set_back),
     *(cursor_ledger_foreign, cursor_entries_gone, cursor_entry_garbage, cursors_alone, compaction_gone),
     cursor_entry_large,
     *(compacted_ledger_gone, bucket_gone, bucket_of_data),

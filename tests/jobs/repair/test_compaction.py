@@ -16,6 +16,7 @@ from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.repair.compaction import repair_compaction
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 from tests.damage import GARBAGE
 from tests.jobs.repair.conftest import Patient
 
@@ -152,3 +153,48 @@ def test_an_open_ledger_is_not_used(patient: Patient) -> None:
     decoded.metadata.ClearField("lastEntryId")
     patient.store.values[path] = patient.store.values[path]._replace(value=encode_ledger_metadata(decoded))
     assert patient.apply(repaired(patient)).kept_for == {"already": 1}
+
+
+def move(patient: Patient, ledger_id: int, entry_id: int, pointed: int = LEDGER) -> None:
+    """Move the compaction cursor, and let it refer to a ledger."""
+    info = decode_cursor(patient.values()[PATH])
+    info.markDeleteLedgerId, info.markDeleteEntryId = ledger_id, entry_id
+    info.properties[0].value = pointed
+    put(patient, info.SerializeToString())
+
+
+@pytest.mark.parametrize("with_entries", [True, False])
+def test_a_position_before_the_compacted_data_is_moved_to_its_end(
+    patient: Patient, disk: EntrySource, *, with_entries: bool
+) -> None:
+    move(patient, 59, -1)
+    [finding] = patient.findings(str(COMPACTED))
+    assert (finding.code, finding.severity) == ("compaction-horizon-differs", "warning")
+    assert finding.evidence == {"mark_delete": [59, -1], "compacted_to": [60, 14]}
+    assert finding.repair == f"pulsar-meta repair compaction {COMPACTED}"
+    assert patient.apply(repaired(patient, disk if with_entries else None)).rewritten == 1
+    info = decode_cursor(patient.values()[PATH])
+    assert (info.markDeleteLedgerId, info.markDeleteEntryId, pointer(patient)) == (60, 14, [LEDGER])
+    assert patient.reported(str(COMPACTED)) == []
+    assert patient.apply(repaired(patient, disk)).kept_for == {"already": 1}
+
+
+def test_a_pointer_to_older_compacted_data_is_replaced(patient: Patient) -> None:
+    older = 62_000
+    decoded = decode_ledger_metadata(patient.values()[ledger_path(LEDGER)])
+    [end] = [pair for pair in decoded.metadata.customMetadata if pair.key == "pulsar/compactedTo"]
+    end.value = MessageIdData(ledgerId=59, entryId=3, partition=-1).SerializeToString()
+    record = patient.store.values[ledger_path(LEDGER)]
+    patient.store.values[ledger_path(older)] = record._replace(
+        path=ledger_path(older), value=encode_ledger_metadata(decoded)
+    )
+    move(patient, 60, 15, older)
+    [finding] = patient.findings(str(COMPACTED))
+    assert (finding.code, finding.severity, finding.ledger_id) == (
+        "compaction-horizon-differs",
+        "error",
+        older,
+    )
+    assert finding.repair == f"pulsar-meta repair compaction {COMPACTED} --ledger {LEDGER}"
+    assert patient.apply(repaired(patient, ledger_id=LEDGER)).rewritten == 1
+    assert (patient.reported(str(COMPACTED)), pointer(patient)) == ([], [LEDGER])

@@ -8,7 +8,7 @@ reference to compacted data). The effects on brokers were tested with 4.0.7 and 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -27,6 +27,7 @@ from pulsar_meta.jobs.topics.owners import COMPACTION, bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
+_HORIZON: Final = "compaction-horizon-differs"
 _STALLS: Final = "reading compacted stalls"
 _NEAR: Final = 0.8
 # BookKeeper's default of nettyMaxFrameSizeBytes.
@@ -377,6 +378,70 @@ def compaction(view: TopicView) -> Iterator[Finding]:
     elif _is_without_entries(view, ledger_id):
         text = f"its compacted data is in ledger {ledger_id}, of which no bookie has an entry: {_STALLS}"
         yield finding("compaction-ledger-missing", text, **place)
+    else:
+        yield from _horizon(view, cursor, ledger_id)
+
+
+def _horizon(view: TopicView, cursor: CursorView | None, ledger_id: int) -> Iterator[Finding]:
+    """Check that the compaction cursor is not before the end of its compacted data.
+
+    It can be beyond that end, because messages without a key or a value are not in the compacted data.
+    """
+    at, place = None if cursor is None else cursor.mark_delete, view.cursor_place(COMPACTION, ledger_id)
+    if not view.whole:
+        # Only the complete metadata has the end, so this is a suspicion about every compacted topic.
+        yield finding(_HORIZON, "not known yet", **place)
+    ends = dict(_compacted_ends(view, {ledger_id, *view.compacted}))
+    end = ends.get(ledger_id)
+    if end is None or at is None or not view.ledgers:
+        return
+    is_trimmed = end.ledger_id < view.ledgers[0].ledger_id
+    if at < end and (is_trimmed or _entries_between(view, at, end)):
+        trimmed = ", which is the only copy of trimmed entries" if is_trimmed else ""
+        yield finding(
+            _HORIZON,
+            f"its compacted data in ledger {ledger_id} ends at {_text(end)}, but it is at {_text(at)}:"
+            f" readers of the compacted topic don't get the data in that ledger{trimmed}",
+            severity=Severity.ERROR if is_trimmed else Severity.WARNING,
+            evidence={"mark_delete": list(at), "compacted_to": list(end)},
+            **place,
+        )
+    newest = max(ends, key=lambda each: (ends[each] <= at, ends[each]))
+    if end < ends[newest] <= at and _entries_between(view, end, ends[newest]):
+        yield _stale(view, newest, ends, at, place)
+
+
+def _stale(view: TopicView, newest: int, ends: Mapping[int, Position], at: Position, place: Place) -> Finding:
+    """Return the finding about a cursor that refers to an older ledger with compacted data."""
+    end, words = ends[place["ledger_id"]], ["repair", "compaction", str(view.name), "--ledger", str(newest)]
+    return finding(
+        _HORIZON,
+        f"it refers to the compacted data up to {_text(end)} and is at {_text(at)}, but ledger {newest} has"
+        f" the data up to {_text(ends[newest])}: readers of the compacted topic skip the messages in between",
+        evidence={"mark_delete": list(at), "compacted_to": list(end), "newest": newest},
+        repair=shlex.join(["pulsar-meta", *words]),
+        **place,
+    )
+
+
+def _compacted_ends(view: TopicView, ledger_ids: Iterable[int]) -> Iterator[tuple[int, Position]]:
+    """Yield the closed ledgers with compacted data, and the last position that each covers."""
+    for ledger_id in ledger_ids:
+        facts = view.facts(ledger_id)
+        full = facts.full
+        if full is not None and full.compacted_to is not None and facts.last_entry not in (None, -1):
+            yield ledger_id, Position(*full.compacted_to)
+
+
+def _entries_between(view: TopicView, after: Position, last: Position) -> int:
+    """Return the number of listed entries after one position and up to another, as far as it is known."""
+    count = 0
+    for ledger in view.ledgers:
+        first = after.entry_id + 1 if ledger.ledger_id == after.ledger_id else 0
+        end = last.entry_id + 1 if ledger.ledger_id == last.ledger_id else ledger.entries or 0
+        if after.ledger_id <= ledger.ledger_id <= last.ledger_id:
+            count += max(0, end - first)
+    return count
 
 
 def _is_other_topics(view: TopicView, facts: LedgerFacts) -> bool:

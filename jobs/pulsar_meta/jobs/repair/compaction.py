@@ -1,4 +1,4 @@
-"""`repair compaction`: restore or remove a topic's reference to its compacted data.
+"""`repair compaction`: restore, correct or remove a topic's reference to its compacted data.
 
 The reference is a property of the cursor `__compaction`. Readers of compacted data continue at the cursor's
 position in the original topic, so this repair writes the reference together with the position of the last
@@ -85,10 +85,12 @@ def repair_compaction(
         return _dropped(topic, found, seen, readers, pointer, there=there, said=said)
     candidates = _candidates(store, source, topic, name, found)
     said += [one.text for one in candidates]
+    is_behind = any(one.ledger_id == pointer and _is_behind(found, one) for one in candidates)
     healthy = (pointer is not None and there) or (pointer is None and not candidates)
+    healthy = healthy and not is_behind
     if healthy and ledger_id in (None, pointer):
         return Repair("compaction", ((seen, keep(seen, "already")),), looked, unlooked, tuple(said))
-    chosen = _chosen(candidates, ledger_id)
+    chosen = _chosen(candidates, pointer if is_behind and ledger_id is None else ledger_id)
     losses = _given_up(topic, found, chosen)
     return Repair(
         "compaction",
@@ -117,6 +119,11 @@ def _cursor(
 def _pointer(found: Diagnosis) -> int | None:
     held = () if found.state is None else found.state.properties
     return next((one.value for one in held if one.name == COMPACTED_LEDGER), None)
+
+
+def _is_behind(found: Diagnosis, pointed: Candidate) -> bool:
+    """Return True if the cursor is before the end of the compacted data that it refers to."""
+    return found.mark_delete is not None and found.mark_delete < pointed.end
 
 
 def _may_be_compacted(facts: LedgerFacts) -> bool:
@@ -170,7 +177,7 @@ def _candidate(
     end, entries = Position(*facts.full.compacted_to), (facts.last_entry or 0) + 1
     last, fault = _read_through(source, ledger, entries)
     if fault is None:
-        fault = _misfit(topic, found, end, last)
+        fault = _misfit(topic, found, end, last, is_pointed=ledger.ledger_id == _pointer(found))
     return Candidate(ledger.ledger_id, end, entries, fault)
 
 
@@ -195,8 +202,13 @@ def _read_through(
     return (last, None) if count == entries else (None, f"{count} of its {entries} entries are here")
 
 
-def _misfit(topic: Topic, found: Diagnosis, end: Position, last: Position | None) -> str | None:
-    """Return the reason why a ledger that covers up to `end` does not fit, None if it does."""
+def _misfit(
+    topic: Topic, found: Diagnosis, end: Position, last: Position | None, *, is_pointed: bool
+) -> str | None:
+    """Return the reason why a ledger that covers up to `end` does not fit, None if it does.
+
+    A broker refers to a ledger (`is_pointed`) when its compaction has ended.
+    """
     if last == end:
         return None
     if last is not None and last > end:
@@ -205,7 +217,7 @@ def _misfit(topic: Topic, found: Diagnosis, end: Position, last: Position | None
     if at is None:
         listed = any(one.ledger_id == end.ledger_id for one in topic.ledgers)
         return None if listed else "of a topic of that name that was deleted, perhaps"
-    return None if at >= end else "beyond the cursor: its compaction may not have ended"
+    return None if at >= end or is_pointed else "beyond the cursor: its compaction may not have ended"
 
 
 def _chosen(candidates: Sequence[Candidate], ledger_id: int | None) -> Candidate:
