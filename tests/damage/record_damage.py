@@ -10,7 +10,7 @@ from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.topics.topic import Topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from tests.damage.patient import GARBAGE, NotApplicableError, Patient, by_name, counted, has_data
+from tests.damage.patient import GARBAGE, NotApplicableError, Patient, by_name, counted, has_data, has_many
 
 POLICIES = "/admin/policies/"
 
@@ -163,7 +163,39 @@ def topic_half_deleted(patient: Patient) -> None:
     patient.expect("leftover", topic, severity=Severity.WARNING)
 
 
+def topic_copied(patient: Patient) -> None:
+    """Write a copy of another topic's record over the topic's own."""
+    topic, other = patient.choose(has_many), patient.choose(has_data)
+    patient.put(topic.path, patient.store.values[other.path].value)
+    patient.expect("record-copied", topic)
+
+
+def coordinators_gone(patient: Patient) -> None:
+    """Remove the record with the number of transaction coordinators, or leave none."""
+    path = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
+    if path not in patient.store.values:
+        raise NotApplicableError
+    patient.claim(path)
+    log = "persistent://pulsar/system/__transaction_log_0"
+    patient.remove(path)
+    patient.expect("transaction-coordinator-missing", log, severity=Severity.WARNING)
+
+
+def transaction_ids_broken(patient: Patient) -> None:
+    """Replace the property with the last transaction id by text."""
+    topic = patient.choose(lambda topic: topic.name.endswith("/__transaction_log_0"))
+    info = patient.info(topic)
+    for pair in info.properties:
+        if pair.key == "max_local_txn_id":
+            pair.value = "five"
+            patient.put(topic.path, info.SerializeToString())
+            patient.expect("transaction-ids-behind", topic)
+            return
+    raise NotApplicableError
+
+
 DAMAGE = by_name(
     *(topic_garbage, topic_gone, topic_is_a_cursor, cursor_broken, near_limit, unreadable, parent_gone),
-    *(parent_low, parent_broken, namespace_half_deleted, topic_half_deleted),
+    *(parent_low, parent_broken, namespace_half_deleted, topic_half_deleted, topic_copied),
+    *(coordinators_gone, transaction_ids_broken),
 )

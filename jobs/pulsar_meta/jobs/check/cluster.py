@@ -40,6 +40,11 @@ _SYSTEM_TOPICS: Final = (
     "__transaction_log_",
     "__transaction_pending_ack",
 )
+# Errors of a topic that its broker loads nevertheless.
+_LOADS_WITH: Final = (
+    *("compaction-pointer-lost", "compaction-horizon-differs"),
+    *("transaction-coordinator-missing", "transaction-ids-behind"),
+)
 _COOKIE_FIELDS: Final = ("bookieHost", "journalDir", "ledgerDirs", "indexDirs", "instanceId")
 
 
@@ -225,11 +230,7 @@ def is_system(view: TopicView) -> bool:
 
 def blocked(view: TopicView, findings: Sequence[Finding], store: Store) -> Iterator[Finding]:
     """Yield a finding for the namespace if there are errors in a system topic."""
-    errors = [
-        each
-        for each in findings
-        if each.severity is Severity.ERROR and each.code != "compaction-pointer-lost"
-    ]
+    errors = [each for each in findings if each.severity is Severity.ERROR and each.code not in _LOADS_WITH]
     if not errors or not is_system(view):
         return
     topics = len(store.children(view.path.rpartition("/")[0]))

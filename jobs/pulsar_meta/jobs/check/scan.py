@@ -18,7 +18,7 @@ from pulsar_meta.codecs.errors import DecodeError, LimitError, NotFoundError, Un
 from pulsar_meta.codecs.metadata.envelope import ManagedPlaces
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check import cursors, entries, ledgers, records, schemas
+from pulsar_meta.jobs.check import coordinators, cursors, entries, ledgers, records, schemas
 from pulsar_meta.jobs.check.cluster import blocked
 from pulsar_meta.jobs.check.codes import Finding, code
 from pulsar_meta.jobs.check.context import Context, with_sources
@@ -60,7 +60,8 @@ def rules(*, with_entries: bool, cursors_only: bool) -> Sequence[Rule]:
     if cursors_only:
         return records.RULES + cursors.RULES
     entry_rules = entries.RULES + schemas.RULES if with_entries else ()
-    return records.RULES + ledgers.RULES + entry_rules + cursors.RULES + ledgers.OFFLOAD_RULES
+    others = cursors.RULES + ledgers.OFFLOAD_RULES + coordinators.RULES
+    return records.RULES + ledgers.RULES + entry_rules + others
 
 
 @dataclass(slots=True)
@@ -261,7 +262,7 @@ class TopicScan:
 
     def _view_of(self, name: TopicName, record: Versioned | None, context: Context) -> TopicView:
         owned_by = partial(self.ledgers.owned_by, name)
-        partitions = self.partitions(name)
+        partitions = self.partitions(coordinators.counted_as(name))
         view = view_topic(name, record, context, self.ledgers.lookup, owned_by, partitions=partitions)
         self.totals.unread_topics += view.fault is not None
         self._note_limit(view.fault)

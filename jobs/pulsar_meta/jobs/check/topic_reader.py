@@ -11,6 +11,7 @@ from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.context import Context
+from pulsar_meta.jobs.check.coordinators import counted_as
 from pulsar_meta.jobs.check.ledger_facts import (
     NO_LEDGERS,
     UNREAD,
@@ -57,7 +58,7 @@ class TopicReader:
         source = self.context.source
         cursors = [view_cursor(record, cursor, source) for record, cursor in records if cursor is not None]
         own = next((record for record, cursor in records if cursor is None), None)
-        partitions = self.partitions(name)
+        partitions = self.partitions(counted_as(name))
         view = view_topic(
             name, own, self.context, lambda ids: facts, lambda listed: owned, cursors, partitions
         )
