@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.coordinators import coordinator_of
 from pulsar_meta.stores.memory import MemoryStore

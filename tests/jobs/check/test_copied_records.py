@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.names import ledger_path
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.context import CheckOptions

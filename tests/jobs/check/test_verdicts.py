@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.checkup import Checkup, checkup
@@ -167,3 +168,61 @@ def test_an_emptied_bookie_is_one_finding(capture: Capture, tmp_path: Path) -> N
     findings, _ = run_check(loaded_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
     assert {finding.code for finding in findings} <= {"bookie-emptied", "ledger-below-ack-quorum"}
     assert [finding.path for finding in findings if finding.code == "bookie-emptied"]
+
+
+def take_topics(store: MemoryStore, names: Sequence[str]) -> MemoryStore:
+    """Move topics and their cursors to another store, whose cluster shares the BookKeeper."""
+    other = MemoryStore()
+    for name in names:
+        path = TopicName.parse(name).path
+        for each in [each for each in store.values if each == path or each.startswith(f"{path}/")]:
+            other.values[each] = store.values.pop(each)
+    return other
+
+
+def test_topics_of_an_unknown_cluster_are_not_rebuilt(capture: Capture) -> None:
+    store = loaded_store(capture("pulsar-4.2.4"))
+    other = take_topics(store, ("codec-lz4", "codec-none", "marks", "fanout"))
+    findings = run_check(store)[0]
+    assert {finding.code for finding in findings} == {"topic-record-lost"}
+    assert len(findings) == 4
+    assert [finding.repair for finding in findings] == [None] * 4
+    assert all("--other-store" in finding.message for finding in findings)
+    assert all(finding.evidence["against"][0]["source"] == "other-cluster" for finding in findings)
+    # The other cluster's store names all of these ledgers.
+    assert run_check(store, others=[other])[0] == []
+
+
+def test_records_of_topics_with_subscriptions_are_rebuilt(capture: Capture) -> None:
+    store = loaded_store(capture("pulsar-4.2.4"))
+    names = ("marks", "fanout", "delayed-buckets", "plain-old")
+    for name in names:
+        del store.values[TopicName.parse(name).path]
+    commands = {finding.repair for finding in run_check(store)[0] if finding.code == "topic-record-lost"}
+    assert commands == {
+        f"pulsar-meta repair topic-record persistent://public/default/{name}" for name in names
+    }
+
+
+def test_a_list_is_not_rebuilt_from_ledgers_whose_messages_overlap(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    store = loaded_store(folder)
+    path = TopicName.parse(PLAIN).path
+    del store.values[path]
+    # A ledger of another topic, created later than the topic's first ones, names this topic.
+    decoded = decode_ledger_metadata(store.values[ledger_path(65)].value)
+    for pair in decoded.metadata.customMetadata:
+        if pair.key == "pulsar/managed-ledger":
+            pair.value = path.removeprefix("/managed-ledgers/").encode()
+    record = store.values[ledger_path(65)]
+    store.values[ledger_path(65)] = record._replace(value=encode_ledger_metadata(decoded))
+    marks = TopicName.parse("marks").path
+    info = decode_managed_ledger(store.values[marks].value)
+    kept = [ledger for ledger in info.ledgerInfo if ledger.ledgerId != 65]
+    del info.ledgerInfo[:]
+    info.ledgerInfo.extend(kept)
+    store.values[marks] = store.values[marks]._replace(value=info.SerializeToString())
+    [lost] = [each for each in run_check(store, f"bookie-disk:{folder}")[0] if each.topic == PLAIN]
+    assert (lost.code, lost.repair) == ("topic-record-lost", None)
+    [against] = lost.evidence["against"]
+    assert (against["source"], against["says"][:36]) == ("disks", "ledger 65 does not come after 28: in")

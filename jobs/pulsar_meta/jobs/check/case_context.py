@@ -28,6 +28,8 @@ from pulsar_meta.jobs.topics.topic import read_topic
 
 # As many other topics with unlisted ledgers are no accident.
 _MANY: Final = 2
+# The most topics that a doubt names.
+_NAMED: Final = 3
 # Findings about a ledger that only come from its metadata.
 _OF_COPIES: Final = frozenset(
     ("ledger-not-listed", "ledger-foreign", "ledger-in-two-topics", "orphan-ledger")
@@ -127,17 +129,39 @@ class CaseContext:
         elif suspicion.code == "orphan-ledger" and suspicion.evidence.get("role") == "data":
             self.with_unlisted.add(str(suspicion.evidence.get("owner")))
 
+    def note_without_trace(self, suspicion: Finding) -> None:
+        """Remember a topic without a record if only ledgers show that it was in this cluster.
+
+        The topics of another cluster look like this, too.
+        """
+        if suspicion.code != "topic-record-lost" or suspicion.topic is None:
+            return
+        others, owned = self.reader.others, suspicion.evidence.get("ledgers", ())
+        if others is not None and all(others.names(ledger_id) for ledger_id in owned):
+            return
+        name = TopicName.parse(suspicion.topic)
+        partitioned = name.partitioned
+        traces = [
+            name.path,
+            name.schema_path,
+            *([] if partitioned is None else [partitioned.partitioned_path]),
+        ]
+        if not suspicion.evidence.get("cursors") and not any(self.reader.store.read_many(traces)):
+            self.with_unlisted.add(suspicion.topic)
+
     def doubted(self, case: Case, name: str | None) -> Case:
         """Return a case about ledgers of a topic with a doubt if an unknown cluster may own them.
 
         Ledgers of a cluster that was not named look like unlisted ledgers of many topics. So if other topics
         have such ledgers, too, custom metadata does not show which cluster's topic a ledger belongs to.
         """
-        topics = len(self.with_unlisted - {name})
-        if topics < _MANY or any(piece.witness is Witness.DISKS for piece in case.supports):
+        topics = sorted(self.with_unlisted - {str(name)})
+        if len(topics) < _MANY or any(piece.witness is Witness.DISKS for piece in case.supports):
             return case
+        some = ", ".join(topics[:_NAMED]) + (", …" if len(topics) > _NAMED else "")
         text = (
-            f"{topics} other topics have ledgers that they don't list, so another cluster may use BookKeeper"
+            f"{len(topics)} other topics have ledgers that no list has ({some}), so another cluster may use"
+            " BookKeeper"
         )
         return replace(
             case, contradicts=(*case.contradicts, Piece(Witness.OTHER_CLUSTER, text)), next_step=_NAME_STORE

@@ -10,6 +10,7 @@ from typing import Final
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.check.case_context import CaseContext, with_case
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.topics.disk_ledger import overlaps
 from pulsar_meta.jobs.topics.evidence import (
     Case,
     EvidenceReader,
@@ -110,6 +111,7 @@ def judge_lost_record(context: CaseContext, suspicion: Finding) -> Iterator[Find
     ]
     if own and evidence.source is not None and all(evidence.ledger(each).is_nowhere for each in own):
         against.append(Piece(Witness.DISKS, "no bookie has an entry of any of them"))
+    against += [Piece(Witness.DISKS, text) for text in overlaps(evidence.disk(each) for each in sorted(own))]
     case = Case(
         "the record is lost",
         tuple(supports),

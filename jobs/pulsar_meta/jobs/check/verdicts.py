@@ -111,6 +111,7 @@ class Verdicts:
         context.read_lists(set(self._ledgers_with_owners()))
         for suspicion in self._pending:
             context.note_unlisted(suspicion)
+            context.note_without_trace(suspicion)
         judged = [result for suspicion in self._pending for result in self._judge(context, suspicion)]
         judged = [*copies, *context.without_copied(judged)]
         judged = _without_doubtful_lists(judged)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
@@ -125,6 +125,16 @@ def fits_between(
             yield True, f"ledger {later.ledger_id} continues ledger {earlier.ledger_id}: {ends}"
         elif order == "overlaps":
             yield False, f"ledger {later.ledger_id} does not come after {earlier.ledger_id}: {ends}"
+
+
+def overlaps(ledgers: Iterable[DiskLedger | None]) -> Iterator[str]:
+    """Explain each ledger whose messages can't come after those of the one before it, in order of ids.
+
+    Such ledgers belong to different topics.
+    """
+    for before, after in pairwise(ledger for ledger in ledgers if ledger is not None):
+        if order_of(before, after) == "overlaps":
+            yield f"ledger {after.ledger_id} does not come after {before.ledger_id}: {_ends(before, after)}"
 
 
 @dataclass(frozen=True, slots=True)
