@@ -1,11 +1,16 @@
-"""Checks each JSON document that a run prints against its command's schema, without additional fields."""
+"""Checks each run against its documentation: the exit code, and the schema of each JSON document.
+
+A document may not have fields that its schema lacks.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import fastjsonschema
@@ -17,6 +22,30 @@ from pulsar_meta.cli.schemas import COMMAND_TYPES, schema_of
 # With these options the program prints selected fields or no document at all.
 _OTHER_OUTPUT: Final = {"--format", "--help"}
 _ON_STDERR: Final = {b'{"checked"': "counts", b'{"left"': "counts", b'{"level"': "notes"}
+
+_PAGES: Final = Path(__file__).parents[2] / "docs" / "commands"
+# No page lists what any command may end with: a bug, and a signal.
+_ON_NO_PAGE: Final = {70, 130, 143}
+
+
+def check_exit_code(done: subprocess.CompletedProcess[bytes], words: Sequence[str]) -> None:
+    """Raise AssertionError if a run of a command ended with a code that the command's page does not list."""
+    listed = documented_codes("-".join(words[:2])) or documented_codes(words[0]) if words else None
+    ended_itself = done.returncode >= 0 and done.returncode not in _ON_NO_PAGE
+    if listed and ended_itself and done.returncode not in listed:
+        raise AssertionError(
+            f"{words}: exit code {done.returncode} is not on its page: {done.stderr[-500:]!r}"
+        )
+
+
+@cache
+def documented_codes(page: str) -> frozenset[int]:
+    """Return the exit codes on a command's page in docs/commands, none if there is no such page."""
+    path = _PAGES / f"{page}.md"
+    if "/" in page or not path.is_file():
+        return frozenset()
+    table = path.read_text(encoding="utf-8").partition("## Exit codes")[2]
+    return frozenset(map(int, re.findall(r"(?m)^\| (\d+) \|", table)))
 
 
 def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from typer.main import get_command
 
 from pulsar_meta.cli import app
-from tests.cli.documents import check_documents
+from tests.cli.documents import check_documents, check_exit_code
 
 MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main()")
 
@@ -42,9 +42,11 @@ def pulsar_meta(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the program to its end in a process of its own."""
     words, environment = [*MAIN, *map(str, arguments)], None if env is None else dict(env)
-    return subprocess.run(
+    done = subprocess.run(
         words, input=stdin, capture_output=True, env=environment, cwd=folder, timeout=seconds
     )
+    check_exit_code(done, words[len(MAIN) :])
+    return done
 
 
 class Terminal(io.TextIOWrapper):
@@ -92,6 +94,7 @@ def pulsar_meta_here(
         out.flush()
         err.flush()
     done = subprocess.CompletedProcess(words, code, _written(out), _written(err))
+    check_exit_code(done, words)
     check_documents(done)
     return done
 
