@@ -10,11 +10,12 @@ from rich.text import Text
 
 from pulsar_meta.cli.browse.drawing import LEGEND, Job, fault_line, line, lines, strip
 from pulsar_meta.cli.browse.tree import Opened, Spot
+from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.render.cursors import DETAIL, backlog_of, place_of
 from pulsar_meta.cli.render.pages import Part, Section
 from pulsar_meta.cli.render.text import counted, size
 from pulsar_meta.cli.render.values import document_lines
-from pulsar_meta.cli.values import OTHER_BYTES, CursorStates
+from pulsar_meta.cli.values import OTHER_BYTES
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName

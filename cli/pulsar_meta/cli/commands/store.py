@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.errors import Parts
 from pulsar_meta.cli.options import (
     EntriesUrls,
@@ -28,7 +29,7 @@ from pulsar_meta.cli.repairing import Confirm, confirm_losses
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.cli.streams import input_name, read_input
-from pulsar_meta.cli.values import CursorStates, emit_values
+from pulsar_meta.cli.values import emit_values
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import checked_kind
 from pulsar_meta.codecs.errors import DecodeError, UsageError

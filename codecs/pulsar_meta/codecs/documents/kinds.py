@@ -20,7 +20,6 @@ from pulsar_meta.codecs.documents.value import (
 )
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import shown
-from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.metadata.topic_policies import ROOTS as POLICIES_ROOTS
 from pulsar_meta.codecs.metadata.topic_policies import policies_place
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, split_managed_ledger_path
@@ -113,6 +112,9 @@ def kind_of(
         return checked_kind(named)
     if path is None:
         return _only_one(fitting_kinds(data, max_size), "the content" if data else "an empty value")
+    # Imported late, because it imports protobuf, which is slow.
+    from pulsar_meta.codecs.metadata.envelope import managed_place
+
     place = managed_place(path, data)
     if place is not None:
         return _kind_at(place)
