@@ -288,6 +288,24 @@ def test_empty_stdin_that_was_not_asked_for_is_explained(run: Run) -> None:
     assert b"stdin is empty: add files, paths of a store" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.2.4"])
+def test_a_store_is_decoded_whole_though_its_first_value_is_empty(
+    run: Run, capture: Callable[[str], Path], name: str
+) -> None:
+    """The root of ZooKeeper has an empty value."""
+    file = capture(name) / "metadata.ndjson"
+    done = run("decode", "--store", f"snapshot:{file}", "-o", "ndjson")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, len(file.read_bytes().splitlines()))
+
+
+def test_a_listed_file_may_be_empty(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    done = run(
+        "decode", "--stdin-names", "--type", "Text", "-o", "ndjson", stdin=b"%b/empty" % bytes(tmp_path)
+    )
+    assert (done.returncode, documents(done)["value"]) == (0, "")
+
+
 def test_raw_is_the_content_of_the_envelope(run: Run, tmp_path: Path, ledger_file: Path) -> None:
     assert run("decode", ledger_file, "-o", "raw").stdout == LEDGER
     assert run("decode", "-", "--hex", "-o", "raw", stdin=CURSOR.hex().encode()).stdout == CURSOR

@@ -87,7 +87,7 @@ def decode(
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_secrets)
     snapshots = options.kind not in READ_AS_TEXT
     form = InputForm(_text_form(text, lines), lines, max_size, snapshots)
-    is_default = not inputs
+    is_default = not (inputs or store or stdin_names)
     if stdin_names and (inputs or store):
         raise UsageError("--stdin-names can't be combined with FILE arguments or --store")
     inputs = inputs or ([] if store or stdin_names or sys.stdin.isatty() else [STDIN])
