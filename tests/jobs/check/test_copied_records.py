@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.checkup import checkup
@@ -68,7 +69,43 @@ def test_a_copied_topic_record_is_one_finding(
     assert finding.evidence["original"] == f"persistent://public/default/{original}"
     assert finding.evidence["own"] == lost
     assert (finding.repair, finding.evidence["against"]) == (None, [])
-    assert {piece["source"] for piece in finding.evidence["for"]} == {"list", "metadata"}
+    assert {piece["source"] for piece in finding.evidence["for"]} >= {"list", "metadata"}
+
+
+def test_a_record_under_a_wrong_name_is_one_finding(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    store = copied(folder, f"{TOPICS}/plain", f"{TOPICS}/wrong-name")
+    del store.values[f"{TOPICS}/plain"]
+    [finding] = new_findings(folder, store)
+    assert (finding.code, finding.path) == ("record-copied", f"{TOPICS}/wrong-name")
+    assert "persistent://public/default/plain has no record" in [
+        piece["says"] for piece in finding.evidence["for"]
+    ]
+
+
+def test_records_that_were_exchanged_are_two_findings(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    store, healthy = copied(folder, f"{TOPICS}/plain", f"{TOPICS}/plain-old"), loaded_store(folder)
+    path = f"{TOPICS}/plain"
+    store.values[path] = healthy.values[f"{TOPICS}/plain-old"]._replace(path=path)
+    found = {finding.path: finding for finding in new_findings(folder, store)}
+    assert {finding.code for finding in found.values()} == {"record-copied"}
+    originals = {each: finding.evidence["original"] for each, finding in found.items()}
+    assert originals == {
+        path: "persistent://public/default/plain-old",
+        f"{TOPICS}/plain-old": "persistent://public/default/plain",
+    }
+
+
+def test_a_copy_is_found_after_the_original_was_trimmed(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    store = copied(folder, f"{TOPICS}/plain", f"{TOPICS}/plain-old")
+    path = f"{TOPICS}/plain"
+    info = decode_managed_ledger(store.values[path].value)
+    del info.ledgerInfo[0]
+    store.values[path] = store.values[path]._replace(value=info.SerializeToString())
+    [finding] = new_findings(folder, store)
+    assert (finding.code, finding.topic) == ("record-copied", "persistent://public/default/plain-old")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ record names the same ledgers as the original, and if these ledgers were created
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,8 +33,8 @@ _NAMED: Final = 10
 class _Copy:
     """A copied record: its path, place and kind, the original's name, and what shows it.
 
-    `ledgers` are those that both records name, `own` are ledgers of the overwritten record that no record
-    names. `explained` are the findings that the copy explains.
+    `ledgers` are those that the record names, `own` are ledgers that were created for it and that it does not
+    name. `explained` are the findings that the copy explains.
     """
 
     kind: str
@@ -71,7 +71,7 @@ def _finding(copy: _Copy) -> Finding:
     text = f"its record looks like a copy of that of {copy.original}; this explains {findings}"
     if copy.own:
         own = ", ".join(map(str, copy.own[:_NAMED])) + (", …" if len(copy.own) > _NAMED else "")
-        text += f". The record that was overwritten probably named ledgers that no record names now: {own}"
+        text += f". Ledgers that were created for it and that it does not name: {own}"
     suspicion = finding(
         COPIED_RECORD,
         text,
@@ -108,12 +108,12 @@ def _groups(
 
 
 def _copied_topics(context: CaseContext, suspicions: Sequence[Finding]) -> Iterator[_Copy]:
+    """Yield the topics whose lists only have ledgers that were created for one other topic."""
     for name, foreign in _groups(suspicions, _FOREIGN, lambda each: each.topic).items():
         owners = {(each.evidence.get("role"), each.evidence.get("owner")) for each in foreign}
         role, owner = next(iter(owners))
-        listed, original = context.topic(name).ids, context.topic(str(owner)).ids
-        found = {each.ledger_id for each in foreign}
-        if len(owners) > 1 or role != "data" or found != set(listed) or not found <= set(original):
+        listed, found = context.topic(name).ids, {each.ledger_id or 0 for each in foreign}
+        if len(owners) > 1 or role != "data" or found != set(listed):
             continue
         own = _orphans(context, suspicions, "data", name, None)
         own |= {
@@ -121,25 +121,43 @@ def _copied_topics(context: CaseContext, suspicions: Sequence[Finding]) -> Itera
             for each in suspicions
             if each.code == "ledger-not-listed" and each.topic == name
         }
-        explained = [*foreign, *own.values(), *_of_followers(name, found, suspicions)]
-        supports = [
-            Piece(Witness.LIST, f"the list of {owner} has all {len(found)} ledgers of the list"),
-            _created_for(len(found), str(owner)),
-        ]
-        if own:
-            supports.append(Piece(Witness.METADATA, f"{len(own)} ledgers of the topic are in no list"))
-        against = tuple(
-            Piece(Witness.CURSORS, f"the subscription {cursor} acknowledged entries of these ledgers")
-            for cursor, ledgers in context.topic(name).cursors.items()
-            if found & set(ledgers)
-        )
+        supports = [_created_for(len(found), str(owner)), *_by_original(context, str(owner), found, own)]
+        if len(found) == len(supports) == 1:
+            # It can be one ledger at a wrong place.
+            continue
         place = {"topic": name, "path": TopicName.parse(name).path}
-        yield _Copy(
-            "topic", place, str(owner), listed, sorted(own), tuple(supports), against, _once(explained)
+        explained = _once([*foreign, *own.values(), *_of_followers(name, found, suspicions)])
+        against = tuple(_by_cursors(context, name, found, "these ledgers"))
+        supports += _by_cursors(context, name, own.keys(), "ledgers that the list does not have")
+        yield _Copy("topic", place, str(owner), listed, sorted(own), tuple(supports), against, explained)
+
+
+def _by_original(
+    context: CaseContext, owner: str, found: Set[int], own: Mapping[int, Finding]
+) -> Iterator[Piece]:
+    """Yield what the owner's list shows: the same ledgers, ledgers of the topic, or that it is gone."""
+    (record,) = context.reader.store.read_many([TopicName.parse(owner).path])
+    theirs = set(context.topic(owner).ids)
+    if record is None:
+        yield Piece(Witness.LIST, f"{owner} has no record")
+    if theirs & found:
+        yield Piece(Witness.LIST, f"the list of {owner} has {len(theirs & found)} of these ledgers")
+    if theirs & own.keys():
+        yield Piece(Witness.LIST, f"the list of {owner} has {len(theirs & own.keys())} ledgers of the topic")
+    if own:
+        yield Piece(
+            Witness.METADATA, f"the list has none of {len(own)} ledgers that were created for the topic"
         )
 
 
-def _of_followers(name: str, listed: set[int | None], suspicions: Sequence[Finding]) -> Iterator[Finding]:
+def _by_cursors(context: CaseContext, name: str, ledgers: Set[int], which: str) -> Iterator[Piece]:
+    for cursor, acknowledged in context.topic(name).cursors.items():
+        if ledgers & set(acknowledged):
+            yield Piece(Witness.CURSORS, f"the subscription {cursor} acknowledged entries of {which}")
+            return
+
+
+def _of_followers(name: str, listed: Set[int], suspicions: Sequence[Finding]) -> Iterator[Finding]:
     """Yield the suspicions that the list of another topic causes: about positions, and about its ledgers."""
     for each in suspicions:
         if each.topic == name and (each.code in OF_POSITIONS or each.ledger_id in listed):
