@@ -39,7 +39,7 @@ OF_COPIES = entry_damage.DAMAGE | {
 WITH_OTHER_EVIDENCE = {
     *("entry-log-missing", "bookie-directory-missing", "bookie-emptied", "store-part-lost"),
     *("store-older-than-disks", "ledgers-in-two-clusters", "ledger-metadata-copied"),
-    *("entry-log-header", "bookie-index-damaged", "registration-persistent"),
+    *("entry-log-header", "bookie-index-damaged", "topics-without-trace", "registration-persistent"),
 }
 NAMES = (
     *("pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-killed"),

@@ -193,6 +193,22 @@ def test_topics_of_an_unknown_cluster_are_not_rebuilt(capture: Capture) -> None:
     assert run_check(store, others=[other])[0] == []
 
 
+def test_many_topics_of_an_unknown_cluster_are_one_finding(capture: Capture) -> None:
+    store = loaded_store(capture("pulsar-4.2.4"))
+    names = ("codec-lz4", "codec-none", "codec-zlib", "marks", "fanout", "go-none")
+    other = take_topics(store, names)
+    [finding] = run_check(store)[0]
+    assert (finding.code, finding.severity, finding.repair) == ("topics-without-trace", Severity.ERROR, None)
+    assert (finding.evidence["topics"], finding.evidence["consequences"]) == (6, 6)
+    assert "--other-store" in finding.message
+    lost = [each for each in run_check(store, consequences=True)[0] if each.code == "topic-record-lost"]
+    assert ({each.topic for each in lost}, {each.repair for each in lost}) == (
+        {f"persistent://public/default/{name}" for name in names},
+        {None},
+    )
+    assert run_check(store, others=[other])[0] == []
+
+
 def test_records_of_topics_with_subscriptions_are_rebuilt(capture: Capture) -> None:
     store = loaded_store(capture("pulsar-4.2.4"))
     names = ("marks", "fanout", "delayed-buckets", "plain-old")

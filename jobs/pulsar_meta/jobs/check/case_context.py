@@ -42,7 +42,8 @@ class CaseContext:
     """Reads and remembers evidence for all suspicions of a run.
 
     `causes` are causes that explain several findings. `listed_by` are the topics that list the ledgers whose
-    owner has to be judged. `with_unlisted` are topics with ledgers that no list has. `copied` are ledgers
+    owner has to be judged. `with_unlisted` are topics with ledgers that no list has, `without_trace` those
+    that only ledgers name. `copied` are ledgers
     whose metadata was reported as a copy. `not_checked` are reasons for which a suspicion was dropped.
     """
 
@@ -50,6 +51,7 @@ class CaseContext:
     causes: RootCauses
     listed_by: dict[int, list[str]] = field(default_factory=dict)
     with_unlisted: set[str] = field(default_factory=set)
+    without_trace: set[str] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     not_checked: dict[str, str] = field(default_factory=dict)
     _topics: dict[str, TopicLedgers] = field(default_factory=dict)
@@ -147,6 +149,7 @@ class CaseContext:
             *([] if partitioned is None else [partitioned.partitioned_path]),
         ]
         if not suspicion.evidence.get("cursors") and not any(self.reader.store.read_many(traces)):
+            self.without_trace.add(suspicion.topic)
             self.with_unlisted.add(suspicion.topic)
 
     def doubted(self, case: Case, name: str | None) -> Case:

@@ -6,11 +6,11 @@ The cause is one finding that counts the topics and ledgers it affects. Its cons
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.topics.completeness import Gap, MissingLog, first_missing_logs
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
@@ -18,6 +18,8 @@ from pulsar_meta.stores.base import Store
 
 # If nothing is left below a path, this many findings about it are one lost part of the store.
 LOST_PART: Final = 5
+# The most topics that a finding names.
+_NAMED: Final = 3
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class RootCauses:
     _gaps: dict[Gap, _Group] = field(default_factory=dict)
     _bookies: dict[str, _Group] = field(default_factory=dict)
     _lost: dict[str, _Group] = field(default_factory=dict)
+    _unknown: _Group = field(default_factory=_Group)
 
     def add_missing(self, reader: EvidenceReader) -> None:
         """Add everything that is known to be missing, whether or not a finding depends on it."""
@@ -103,6 +106,20 @@ class RootCauses:
                 left.append(each)
         return left
 
+    def gather_unknown_topics(self, judged: Sequence[Finding], without_trace: Set[str]) -> list[Finding]:
+        """Return the findings except lost records of many topics that left no trace; count those."""
+        unknown, left = list[Finding](), list[Finding]()
+        for each in judged:
+            is_unknown = each.code == "topic-record-lost" and each.topic in without_trace
+            (unknown if is_unknown else left).append(each)
+        if len(unknown) < LOST_PART:
+            return list(judged)
+        for each in unknown:
+            self._unknown.add(each)
+            self._unknown.ledgers.update(each.evidence.get("ledgers", ()))
+        self.consequences.extend(unknown)
+        return left
+
     def _is_lost(self, path: str, some: Sequence[Finding]) -> bool:
         """Return True if everything that is left of a part belongs to the lost topics."""
         names = set(map(_last_name, some))
@@ -123,6 +140,8 @@ class RootCauses:
             yield _bookie_finding(bookie, group)
         for path, group in sorted(self._lost.items()):
             yield _lost_part_finding(path, group)
+        if self._unknown.codes:
+            yield _unknown_topics_finding(self._unknown)
 
 
 def _log_finding(bookie: str | None, file: str, group: _Group) -> Finding:
@@ -164,6 +183,19 @@ def _lost_part_finding(path: str, group: _Group) -> Finding:
         severity=group.severity,
         path=path,
         evidence=dict(group.numbers),
+    )
+
+
+def _unknown_topics_finding(group: _Group) -> Finding:
+    some = sorted(group.topics)[:_NAMED]
+    return finding(
+        "topics-without-trace",
+        f"{group.text} were created in this BookKeeper, and nothing else in this store names these topics"
+        f" ({', '.join(some)}, …): either another cluster uses the same BookKeeper (name its store with"
+        " --other-store URL), or their records are lost",
+        severity=group.severity,
+        path=MANAGED_LEDGERS,
+        evidence=group.numbers | {"some": some},
     )
 
 

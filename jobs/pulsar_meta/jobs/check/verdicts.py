@@ -116,6 +116,7 @@ class Verdicts:
         judged = [*copies, *context.without_copied(judged)]
         judged = _without_doubtful_lists(judged)
         judged = context.causes.gather_lost_parts(judged)
+        judged = context.causes.gather_unknown_topics(judged, context.without_trace)
         yield from context.causes.findings()
         yield from (each for each in judged if _is_still_blocked(each, judged))
         if self.consequences:
