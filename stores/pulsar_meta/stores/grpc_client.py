@@ -327,6 +327,10 @@ class GrpcClient:
         problem = connection_problem(servers, min(self._timeout, PROBE))
         if problem is not None:
             return problem
+        if "timed out" in details:
+            return no_answer(self._timeout, TIMEOUT_IN_URL)
+        if "Failed parsing HTTP/2" in details:
+            return "the server speaks another protocol"
         tls = "handshake" in details.lower() or "ssl" in details.lower()
         return "TLS failed" if tls else "the server closed the connection without an answer"
 
