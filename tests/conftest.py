@@ -64,7 +64,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test twice: with the fast libraries, and with those that replace them."""
     name = str(request.param)
     hidden = {} if name == "fast" else dict.fromkeys(FAST_LIBRARIES)
-    choices = (backends.lz4, backends.zstd, backends.crc32c)
+    choices = (backends.lz4, backends.zstd, backends.crc32c_library)
     kept = vars(compression._contexts).copy()
     try:
         with patch.dict(sys.modules, hidden):

@@ -16,8 +16,7 @@ from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose
-from pulsar_meta.jobs.messages.counts import MessageCounts
-from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.messages.reading import MessageCounts, MessageOptions
 from pulsar_meta.jobs.messages.stream import read_messages
 from pulsar_meta.jobs.spark.message_source import MessageSourceReader
 from pulsar_meta.stores.registry import open_store

@@ -18,7 +18,7 @@ from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.disk.usage import usage_of
 from pulsar_meta.jobs.entries.check_plan import first_checks
 from pulsar_meta.jobs.entries.live_changes import PAUSES
-from pulsar_meta.jobs.export.run import run_export
+from pulsar_meta.jobs.export.pieces import run_export
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore

@@ -24,7 +24,7 @@ from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs import pool
-from pulsar_meta.jobs.entries import entry_portions
+from pulsar_meta.jobs.entries import entry_reading
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions
 from pulsar_meta.jobs.export.manifest import NAME
@@ -32,7 +32,7 @@ from pulsar_meta.jobs.topics.topic import Ledger
 from tests.cli.program import MAIN, environment, pulsar_meta_here, wait_until
 
 Capture = Callable[[str], Path]
-SMALL = "import pulsar_meta.jobs.pool as p, pulsar_meta.jobs.entries.entry_portions as e; "
+SMALL = "import pulsar_meta.jobs.pool as p, pulsar_meta.jobs.entries.entry_reading as e; "
 SMALL += "p.WORTH_BYTES = p.WORTH_ENTRIES = 0; e.ROWS_AT_ONCE = 100; "
 
 
@@ -57,7 +57,7 @@ def small_logs_use_processes(begun: Callable[[list[int]], None] = lambda pids: N
     with (
         patch.object(pool, "WORTH_BYTES", 0),
         patch.object(pool, "WORTH_ENTRIES", 0),
-        patch.object(entry_portions, "ROWS_AT_ONCE", 500),
+        patch.object(entry_reading, "ROWS_AT_ONCE", 500),
         patch.object(pool, "_processes", ready),
     ):
         yield counts
@@ -189,7 +189,7 @@ def test_the_main_process_does_all_if_no_other_can_start(
     with (
         patch.object(pool, "WORTH_BYTES", 0),
         patch.object(pool, "WORTH_ENTRIES", 0),
-        patch.object(entry_portions, "ROWS_AT_ONCE", 500),
+        patch.object(entry_reading, "ROWS_AT_ONCE", 500),
     ):
         double = pulsar_meta_here(*words, *out, "--jobs", "2")
     written = (tmp_path / "out").read_bytes() if out else double.stdout
@@ -241,7 +241,7 @@ def test_large_output_goes_through_a_file(capture: Capture, tmp_path: Path) -> N
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}"]) as source:
         ledger = max(source.ledgers(), key=lambda one: source.last_entry(one) or 0)
         choice = Choice("all", [Ledger(ledger)])
-        portion, *_ = entry_portions.Portions([(choice, Limits())], source, None, print, Coverage())
+        portion, *_ = entry_reading.Portions([(choice, Limits())], source, None, print, Coverage())
         rendering = entry_forms.Rendering(Format.NDJSON, DumpOptions(), str(tmp_path))
         opened: Any = SimpleNamespace(entries=source)
         small = rendering(opened, portion)

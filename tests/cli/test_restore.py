@@ -16,7 +16,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError
 from pulsar_meta.codecs.names import TopicName, ledger_path
-from pulsar_meta.jobs.restore.topics import TopicValues
+from pulsar_meta.jobs.restore.values import TopicValues
 from pulsar_meta.jobs.rewrite.guards import MIGRATION
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.values.places import copied

@@ -12,7 +12,8 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import BookieLedgerState
-from pulsar_meta.entries.ledger_states import InterleavedStates, RocksdbStates, merge_states
+from pulsar_meta.entries.bookie_disk import InterleavedStates, RocksdbStates
+from pulsar_meta.entries.sources import merge_states
 
 
 def test_the_header_of_an_index_file_is_read(tmp_path: Path) -> None:

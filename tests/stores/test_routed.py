@@ -9,7 +9,7 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.memory import MemoryStore
-from pulsar_meta.stores.routed import RoutedStore, with_ledgers
+from pulsar_meta.stores.registry import RoutedStore, with_ledgers
 from tests.contracts.store import Opener, StoreContract
 
 

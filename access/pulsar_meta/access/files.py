@@ -20,8 +20,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Any, BinaryIO, Final
 
+from pulsar_meta.codecs.compression import LIMITS, MAX_UNPACKED
 from pulsar_meta.codecs.errors import DecodeError, LimitError, UsageError
-from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
 
 # The mode of files that hold values of a store, which may be secrets.
 PRIVATE: Final = 0o600

@@ -32,8 +32,7 @@ from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.entries.entry_blocks import read_batches
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, choice_of
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.messages.counts import MessageCounts
-from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.messages.reading import MessageCounts, MessageOptions
 from pulsar_meta.jobs.messages.stream import read_messages
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import SeekAnswer, seek

@@ -10,6 +10,6 @@ The names in this module keep their meanings until the next major version.
 """
 
 from pulsar_meta.jobs.spark.datasources import register
-from pulsar_meta.jobs.spark.locate import locate
+from pulsar_meta.jobs.spark.seek import locate
 
 __all__ = ["locate", "register"]

@@ -13,21 +13,18 @@ import typer
 
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import Engine, EngineOptions
-from pulsar_meta.cli.render.tables import Format
-from pulsar_meta.cli.render.template import Template, parse_template
+from pulsar_meta.cli.render.tables import Format, Template, parse_template
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, Place, ranges
+from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, Place, places, ranges
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, matching_entries
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
-from pulsar_meta.jobs.entries.entry_places import places
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
-from pulsar_meta.jobs.entries.filters import parse_filter
+from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts, parse_filter
 from pulsar_meta.jobs.seek.questions import parse_index
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper

@@ -47,8 +47,7 @@ from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.values.snapshot import take_snapshot
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import OverlayStore
-from pulsar_meta.stores.registry import open_store
-from pulsar_meta.stores.routed import MARK
+from pulsar_meta.stores.registry import MARK, open_store
 
 SAFETY = "Safety"
 # The servers' names for their size limit, which applies to a whole request.

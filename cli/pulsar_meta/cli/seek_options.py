@@ -33,7 +33,7 @@ from pulsar_meta.jobs.seek.ranges import KeptRanges, read_kept_ranges
 from pulsar_meta.jobs.seek.seek import Cluster
 from pulsar_meta.jobs.topics.topic import parse_position
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.routed import with_ledgers
+from pulsar_meta.stores.registry import with_ledgers
 
 SEARCH = "Search"
 # The first bytes of a Parquet file.

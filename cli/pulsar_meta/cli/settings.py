@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulsar_meta.cli.streams import open_input
+from pulsar_meta.codecs.compression import DEFAULT_MAX_UNPACKED, LIMITS, MAX_UNPACKED
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.limits import DEFAULT_MAX_UNPACKED, LIMITS, MAX_UNPACKED
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -164,7 +164,7 @@ def load_settings(profile_name: str | None) -> Settings:
     store = os.environ.get("PULSAR_META_STORE") or profile.get("store")
     ledgers = os.environ.get("PULSAR_META_LEDGER_STORE") or profile.get("ledger_store")
     if store and ledgers:
-        from pulsar_meta.stores.routed import with_ledgers
+        from pulsar_meta.stores.registry import with_ledgers
 
         store = with_ledgers(store, ledgers)
     master = os.environ.get("PULSAR_META_MASTER") or profile.get("master")

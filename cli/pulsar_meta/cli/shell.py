@@ -377,8 +377,7 @@ class Shell:
 
         Raises UsageError if no store is configured.
         """
-        from pulsar_meta.stores.registry import store_url
-        from pulsar_meta.stores.routed import MARK, with_ledgers
+        from pulsar_meta.stores.registry import MARK, store_url, with_ledgers
 
         configured = url or self.settings.store
         if configured is None:

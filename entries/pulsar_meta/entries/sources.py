@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from itertools import chain, groupby, islice
@@ -16,7 +16,6 @@ from typing import Final
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
-from pulsar_meta.entries.ledger_states import merge_states
 from pulsar_meta.entries.locations import Located
 
 # The number of entries that are read from one source together.
@@ -166,6 +165,15 @@ def _bookies(parts: Sequence[EntrySource]) -> frozenset[str] | None:
     if not known or None in known:
         return None
     return frozenset().union(*(bookies for bookies in known if bookies is not None))
+
+
+def merge_states(states: Iterable[BookieLedgerState | None]) -> BookieLedgerState | None:
+    """Merge the states of one ledger in several places: the first key, and fenced if any is fenced."""
+    known = [state for state in states if state is not None]
+    if not known:
+        return None
+    key = next((state.master_key for state in known if state.master_key is not None), None)
+    return BookieLedgerState(key, any(state.fenced for state in known))
 
 
 def _each_once(located: Iterator[Located]) -> Iterator[Located]:

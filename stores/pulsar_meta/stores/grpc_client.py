@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from pulsar_meta.access.sockets import TIMEOUT_IN_URL, connection_problem, no_answer
 from pulsar_meta.access.urls import ServerUrl
+from pulsar_meta.codecs.compression import LIMITS, MAX_UNPACKED
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
-from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
 
 if TYPE_CHECKING:
     import grpc

@@ -25,7 +25,8 @@ from typing import BinaryIO, Final, NoReturn, cast
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs import backends
-from pulsar_meta.codecs.compression import ZSTD_MAGIC, zstd_header
+from pulsar_meta.codecs.backends import crc32c, crc32c_of_file
+from pulsar_meta.codecs.compression import LIMITS, MAX_UNPACKED, ZSTD_MAGIC, zstd_header
 from pulsar_meta.codecs.errors import (
     DecodeError,
     GuardError,
@@ -34,9 +35,7 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
     decoding,
 )
-from pulsar_meta.codecs.hashes import crc32c, crc32c_of_file
 from pulsar_meta.codecs.json_text import Document, read_json
-from pulsar_meta.codecs.limits import LIMITS, MAX_UNPACKED
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
 from pulsar_meta.stores.base import Store, Versioned, split_prefix
 from pulsar_meta.stores.line_index import OrderedLines, PathIndex

@@ -13,8 +13,8 @@ from typing import IO, Final
 
 from pulsar_meta.access.files import private, replace_durably, sync_file
 from pulsar_meta.codecs import backends
+from pulsar_meta.codecs.backends import crc32c
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.snapshot_lines import (
     OrderTracker,

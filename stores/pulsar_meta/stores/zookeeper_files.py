@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 from urllib.parse import parse_qsl
 
 from pulsar_meta.access.urls import split_scheme
+from pulsar_meta.codecs.compression import LIMITS
 from pulsar_meta.codecs.errors import (
     DecodeError,
     GuardError,
@@ -32,7 +33,6 @@ from pulsar_meta.codecs.errors import (
     UsageError,
     decoding,
 )
-from pulsar_meta.codecs.limits import LIMITS
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.zookeeper_files.log import (

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsar_meta.codecs.backends import crc32c
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame, split_broker_metadata
-from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 # Made by hand after PIP-70 and Commands.java: 9 bytes of broker metadata, a checksum, "hello".

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs import backends
-from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
+from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, Limits, compress, decompress
 from pulsar_meta.codecs.errors import DecodeError, LimitError, UsageError
-from pulsar_meta.codecs.limits import Limits
 from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, stored_form, wrap_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 from tests.nightly import examples
@@ -146,7 +145,7 @@ def test_small_libraries_replace_those_that_are_not_installed(backend: str) -> N
     is_fast = backend == "fast"
     assert (backends.lz4().error.__name__ == "LZ4BlockError") == is_fast
     assert (type(backends.zstd().stream()).__module__.split(".")[0] in ("zstandard", "zstd")) == is_fast
-    assert (backends.crc32c().value.__module__ == "google_crc32c._crc32c") == is_fast
+    assert (backends.crc32c_library().value.__module__ == "google_crc32c._crc32c") == is_fast
 
 
 @pytest.mark.usefixtures("backend")

@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.hashes import grown_capacity, hash_map_order, string_hash
-from pulsar_meta.codecs.metadata.ledger_metadata import Edit, edit_properties, ledger_ids
+from pulsar_meta.codecs.metadata.ledger_metadata import (
+    Edit,
+    edit_properties,
+    grown_capacity,
+    hash_map_order,
+    ledger_ids,
+    string_hash,
+)
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import bytes_field, read_varint, split_fields, write_varint
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo

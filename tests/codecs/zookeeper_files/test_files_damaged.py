@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs import limits
+from pulsar_meta.codecs import compression
 from pulsar_meta.codecs.errors import DecodeError, LimitError
 from pulsar_meta.codecs.zookeeper_files.log import Create, LogEnd, Transaction, changes_of, read_log
 from pulsar_meta.codecs.zookeeper_files.snapshot import Node, Tree, read_snapshot, unpack_snappy
@@ -99,6 +99,6 @@ def test_a_node_with_an_impossible_path_is_a_decode_error(path: str) -> None:
 def test_snappy_blocks_that_unpack_beyond_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = snappy_stream(bytes(1 << 20))
     assert len(unpack_snappy(stream)) == 1 << 20
-    monkeypatch.setattr(limits.LIMITS, "max_unpacked", 1 << 19)
+    monkeypatch.setattr(compression.LIMITS, "max_unpacked", 1 << 19)
     with pytest.raises(LimitError, match=r"unpack to more than \d+ bytes"):
         unpack_snappy(stream)

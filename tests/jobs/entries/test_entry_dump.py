@@ -19,9 +19,8 @@ from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter
 from pulsar_meta.jobs.entries.entry_reading import DataEntry
-from pulsar_meta.jobs.entries.filters import parse_filter
+from pulsar_meta.jobs.entries.filters import EntryFilter, parse_filter
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsar_meta.proto.TransactionLogs_pb2 import (

@@ -11,8 +11,7 @@ import pytest
 
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict, Level
-from pulsar_meta.jobs.entries.filters import parse_filter
+from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts, FilterVerdict, Level, parse_filter
 from pulsar_meta.proto.PulsarApi_pb2 import EncryptionKeys, KeyValue, MessageMetadata, SingleMessageMetadata
 from tests.jobs.captured_frames import frames_of
 

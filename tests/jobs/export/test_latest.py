@@ -11,10 +11,10 @@ from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound, Limits, Range, choose
-from pulsar_meta.jobs.export.run import latest_positions
+from pulsar_meta.jobs.export.pieces import latest_positions
 from pulsar_meta.jobs.messages.reading import MessageOptions, MessageReader
 from pulsar_meta.jobs.messages.stream import parts_of, reader_of
-from pulsar_meta.jobs.transactions.buffer_snapshots import compacted_ledgers
+from pulsar_meta.jobs.transactions.buffers import compacted_ledgers
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import bookie_urls
 

@@ -18,16 +18,16 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import Field
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.sources import open_entries
-from pulsar_meta.jobs.index.build import (
+from pulsar_meta.jobs.index.check import IndexReport, check_indexes
+from pulsar_meta.jobs.index.properties import (
     EMPTY,
     MISSING,
     NO_INDEX,
     UNREADABLE,
     IndexBuild,
     first_index,
+    properties_of,
 )
-from pulsar_meta.jobs.index.check import IndexReport, check_indexes
-from pulsar_meta.jobs.index.properties import properties_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import read_topic, topic_of

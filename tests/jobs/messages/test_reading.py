@@ -16,8 +16,7 @@ from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, choose
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.messages.counts import MessageCounts
-from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.messages.reading import MessageCounts, MessageOptions
 from pulsar_meta.jobs.messages.stream import parts_of, reader_of
 from pulsar_meta.jobs.topics.topic import with_bookkeeper
 from pulsar_meta.stores.base import Store

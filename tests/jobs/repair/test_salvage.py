@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from pulsar_meta.codecs.compression import CODECS
+from pulsar_meta.codecs.compression import CODECS, LIMITS
 from pulsar_meta.codecs.errors import LimitError
-from pulsar_meta.codecs.limits import LIMITS
 from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, wrap_envelope
 from pulsar_meta.jobs.repair.salvage import salvage
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo

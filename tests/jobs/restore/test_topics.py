@@ -11,8 +11,7 @@ import pytest
 from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.sources import open_entries
-from pulsar_meta.jobs.restore.topics import TopicValues
-from pulsar_meta.jobs.restore.values import Remains
+from pulsar_meta.jobs.restore.values import Remains, TopicValues
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import read_topic

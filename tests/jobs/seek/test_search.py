@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from pulsar_meta.jobs.seek.readings import (
     CLOCKS,
+    MAX_LEDGERS,
+    PATIENCE,
     LedgerRange,
     Measure,
     Reading,
@@ -19,7 +21,6 @@ from pulsar_meta.jobs.seek.readings import (
     by_index,
 )
 from pulsar_meta.jobs.seek.search import TopicSearch
-from pulsar_meta.jobs.seek.statuses import MAX_LEDGERS, PATIENCE
 from pulsar_meta.jobs.topics.topic import Position
 from tests.nightly import examples
 

@@ -14,10 +14,9 @@ from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose, ranges
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
-from pulsar_meta.jobs.entries.filters import parse_filter
+from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts, parse_filter
 from pulsar_meta.jobs.spark.commands import match_with_spark
 from pulsar_meta.jobs.topics.topic import with_bookkeeper
 from pulsar_meta.stores.registry import open_store

@@ -14,8 +14,8 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
-from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import check_indexes
+from pulsar_meta.jobs.index.properties import first_index
 from pulsar_meta.jobs.spark.commands import check_indexes_with_spark, first_indexes_with_spark
 from pulsar_meta.jobs.spark.workers import Pace, Task, divide, map_on_workers
 from pulsar_meta.jobs.topics.scope import chosen_topics

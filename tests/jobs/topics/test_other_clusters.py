@@ -7,7 +7,7 @@ from pulsar_meta.jobs.topics.other_clusters import OtherClusters, cluster_roots
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
-from pulsar_meta.stores.routed import RoutedStore
+from pulsar_meta.stores.registry import RoutedStore
 
 ORDERS = TopicName.parse("orders")
 

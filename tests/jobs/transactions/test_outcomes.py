@@ -13,7 +13,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.topics.topic import Position, read_topic, with_bookkeeper
-from pulsar_meta.jobs.transactions.buffer_snapshots import read_buffer_snapshot
+from pulsar_meta.jobs.transactions.buffers import read_buffer_snapshot
 from pulsar_meta.jobs.transactions.outcomes import Transactions, read_transactions, topic_transactions
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store

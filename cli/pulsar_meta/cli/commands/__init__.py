@@ -58,7 +58,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "check": Command("pulsar_meta.cli.commands.check:check", CHECK, (*PAGES, Format.OPENMETRICS)),
     "explain": Command("pulsar_meta.cli.commands.explain:explain", CHECK, ROWS),
     "check-index": Command("pulsar_meta.cli.commands.properties:check_index", CHECK, ROWS),
-    "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", CHECK, ROWS),
+    "check-readable": Command("pulsar_meta.cli.commands.check:check_readable", CHECK, ROWS),
     "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", CHECK, ROWS),
     "schema": Command("pulsar_meta.cli.commands.decode:schema", READ, ROWS),
     "lookup": Command("pulsar_meta.cli.commands.lookup:lookup", BROKERS, ROWS),

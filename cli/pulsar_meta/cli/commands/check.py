@@ -1,4 +1,7 @@
-"""`check`: find problems in a store, explain them, and print the commands that repair them."""
+"""`check`: find problems in a store, explain them, and print the commands that repair them.
+
+`check-readable` lists the records that brokers of a release can't load.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import Engine, EngineOptions, OtherStores, StoreUrl
+from pulsar_meta.cli.options import Engine, EngineOptions, EntriesUrls, OtherStores, StoreUrl
 from pulsar_meta.cli.render.findings import VIEW, GivenPlaces, given_places, with_places
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
@@ -24,6 +27,7 @@ from pulsar_meta.cli.render.text import checked_text, counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.names import MANAGED_LEDGERS
 from pulsar_meta.codecs.times import parse_duration
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.checkup import Checkup, checkup
@@ -34,7 +38,8 @@ from pulsar_meta.jobs.check.scope import ensure_not_empty
 from pulsar_meta.jobs.cursors.subscriptions import Limits
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.rewrite.readable import Readers, parse_version
+from pulsar_meta.jobs.rewrite.readable import Form, Readability, Readers, Verdict, parse_version
+from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
@@ -359,3 +364,60 @@ def _report_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
     if counts:
         hidden = ", ".join(counted(count, f"{severity}s") for severity, count in counts.items())
         shell.note(f"hidden by --severity: {hidden}")
+
+
+def check_readable(
+    shell: Shell,
+    for_version: Annotated[
+        list[str], typer.Option("--for-version", metavar="V", help="A Pulsar release (repeatable).")
+    ],
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+) -> None:
+    """List records that a given Pulsar release can't load.
+
+    Use it before a downgrade, or before you enable compression. Exits with 1 if there are any. If we did not
+    test that release with such a record, the verdict is unknown; if there is nothing worse, the exit code is
+    then 3, as for a store without topics. With --entries, it also checks the states in cursors' ledgers:
+    older releases don't know bit sets of acknowledgements there and would redeliver those messages
+    (convert-cursor converts them to ranges).
+
+    Examples:
+      pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
+      pulsar-meta check-readable --entries bookie: --for-version 2.11.0 -o ndjson
+    """
+    for version in for_version:
+        parse_version(version)
+    reads_bits = Readers(tuple(for_version)).verdict(Form.BIT_SETS)[0] is Verdict.LOADS
+    urls = [] if reads_bits else list(entries or shell.settings.entries)
+    with ExitStack() as stack:
+        opened = stack.enter_context(shell.store(store))
+        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        readability = Readability(source)
+        progress = stack.enter_context(shell.progress(unit="values"))
+        values = progress.counting(opened.scan(MANAGED_LEDGERS))
+        shell.emit(readability.documents(values, for_version), FAULTS)
+        if not readability.topics and not readability.cursors:
+            raise missing(opened, MANAGED_LEDGERS)
+    unknown = {}
+    if readability.unknown:
+        unknown[counted(readability.unknown, "records")] = "unknown if these releases can load them"
+    if readability.in_ledgers:
+        reason = "add --entries" if source is None else "no source has their last entries"
+        unknown[f"the state of {counted(readability.in_ledgers, 'cursors')} in their ledgers"] = reason
+    shell.summary({"topics": readability.topics, "cursors": readability.cursors}, unknown)
+    if readability.faults:
+        raise typer.Exit(Exit.FAULT)
+    if readability.unknown or (readability.in_ledgers and source is not None):
+        raise typer.Exit(Exit.NOT_FOUND)
+
+
+def _row(fault: Document) -> list[str]:
+    return [fault["topic"], fault.get("cursor", ""), fault["form"], fault["reason"], fault["verdict"]]
+
+
+FAULTS = View(
+    ["topic", "cursor", "form", "reason", "verdict"],
+    _row,
+    fields=("path", "version", "topic", "cursor", "form", "reason", "verdict"),
+)

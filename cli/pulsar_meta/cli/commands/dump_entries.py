@@ -33,8 +33,7 @@ from pulsar_meta.cli.render.entries import (
 )
 from pulsar_meta.cli.render.entry_forms import IN_BLOCKS, Output, Rendering, frames, in_blocks, view_of
 from pulsar_meta.cli.render.parquet import Columns
-from pulsar_meta.cli.render.tables import Format
-from pulsar_meta.cli.render.template import Template
+from pulsar_meta.cli.render.tables import Format, Template
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.streams import atomic_file, sibling_path
@@ -46,10 +45,9 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_blocks import Patience, PresentBlock, read_in_blocks
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe, describe_entries
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
-from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, entries_of
-from pulsar_meta.jobs.entries.entry_reading import Readable, read_entries
+from pulsar_meta.jobs.entries.entry_reading import Portion, Portions, Readable, entries_of, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.live_changes import LiveChanges
 from pulsar_meta.jobs.pool import SharedWork
 from pulsar_meta.jobs.topics.topic import Report

@@ -26,17 +26,18 @@ from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges, has_all
 from pulsar_meta.jobs.export.files import Form
 from pulsar_meta.jobs.export.manifest import Done, Manifest, open_manifest
-from pulsar_meta.jobs.export.plan import Piece, Wanted, plan_topic
-from pulsar_meta.jobs.export.run import (
+from pulsar_meta.jobs.export.pieces import (
     Exporter,
     ExportJob,
+    Piece,
+    Wanted,
     counts_of,
     export_by_processes,
     export_here,
+    plan_topic,
     run_export,
 )
-from pulsar_meta.jobs.messages.counts import MessageCounts
-from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.messages.reading import MessageCounts, MessageOptions
 from pulsar_meta.jobs.seek.questions import parse_index
 from pulsar_meta.jobs.topics.scope import WHICH_TOPICS
 from pulsar_meta.jobs.topics.topic import Ledger

@@ -32,10 +32,14 @@ from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges
-from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, FirstIndexes, IndexBuild, first_index
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.index.properties import (
     LAST_LEDGER,
+    MISSING,
+    UNREADABLE,
+    FirstIndexes,
+    IndexBuild,
+    first_index,
     parse_sets,
     properties_of,
     refuse_shadow,

@@ -20,9 +20,9 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.streams import open_input, read_lines
+from pulsar_meta.codecs.compression import LIMITS
 from pulsar_meta.codecs.errors import DecodeError, GuardError, LimitError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.limits import LIMITS
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.offload import open_offload

@@ -23,10 +23,10 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.restore.survey import Survey, survey_source, survey_target
-from pulsar_meta.jobs.restore.topics import TopicValues
 from pulsar_meta.jobs.restore.values import (
     Remains,
     State,
+    TopicValues,
     UnreadableValues,
     counter_minimums,
     missing_bucket,
@@ -38,10 +38,9 @@ from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.places import IDGEN, copied, registries
 from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.registry import store_url
+from pulsar_meta.stores.registry import MARK, store_url
 from pulsar_meta.stores.rocksdb import database_of
 from pulsar_meta.stores.rocksdb_writer import create_database, is_nowhere
-from pulsar_meta.stores.routed import MARK
 
 
 @dataclass(frozen=True)

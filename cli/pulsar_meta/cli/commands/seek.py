@@ -12,8 +12,7 @@ import typer
 from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.render.tables import Detail, Format, View
-from pulsar_meta.cli.render.template import Template, parse_template
+from pulsar_meta.cli.render.tables import Detail, Format, Template, View, parse_template
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, ledger_questions, open_clusters
 from pulsar_meta.cli.shell import Exit, Shell
@@ -26,8 +25,8 @@ from pulsar_meta.jobs.entries.entry_choice import choose
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.ranges import KeptRanges
+from pulsar_meta.jobs.seek.readings import FOUND, MISSING, NO_TOPIC, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.seek.seek import Cluster, SeekAnswer, Seeker, plan_of_ledgers, seek_clusters
-from pulsar_meta.jobs.seek.statuses import FOUND, MISSING, NO_TOPIC, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.topic import Ledger, all_named
 

@@ -44,13 +44,11 @@ from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.decision import Summary
 from pulsar_meta.jobs.rewrite.run_files import store_url
-from pulsar_meta.jobs.rewrite.undo import put_back
-from pulsar_meta.jobs.rewrite.undo_limits import limits_of
+from pulsar_meta.jobs.rewrite.undo import limits_of, put_back
 from pulsar_meta.jobs.rewrite.undo_log import is_unused, read_header
 from pulsar_meta.jobs.values.comparison import history
 from pulsar_meta.jobs.values.places import one_path_of
-from pulsar_meta.jobs.values.redaction import bundled_value, redacted_value
-from pulsar_meta.jobs.values.snapshot import SnapshotResult, take_snapshot
+from pulsar_meta.jobs.values.snapshot import SnapshotResult, bundled_value, redacted_value, take_snapshot
 from pulsar_meta.stores.base import Store
 
 

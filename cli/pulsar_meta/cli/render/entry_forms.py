@@ -29,8 +29,7 @@ from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_blocks import Frames, Patience, PresentBlock, frames_of, read_present
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
-from pulsar_meta.jobs.entries.entry_portions import Portion, ReadRange, presence_in
-from pulsar_meta.jobs.entries.entry_reading import DataEntry, Readable
+from pulsar_meta.jobs.entries.entry_reading import DataEntry, Portion, Readable, ReadRange, presence_in
 from pulsar_meta.jobs.entries.entry_sources import Opened
 from pulsar_meta.jobs.topics.topic import Report
 

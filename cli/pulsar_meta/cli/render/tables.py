@@ -1,13 +1,15 @@
-"""Documents as text: JSON, CSV, plain lines for pipes, and tables for people."""
+"""Documents as text: JSON, CSV, lines for pipes or by a user's template, and tables for people."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
+from string import Formatter
 from textwrap import wrap
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -354,3 +356,57 @@ def _paragraph(row: Sequence[str], view: View, shown: Sequence[int], width: int 
             first, *others = wrap(row[at], room, break_long_words=False, break_on_hyphens=False)
             yield f"{view.columns[at]:>{margin}}{GAP}{first}"
             yield from (" " * margin + GAP + line for line in others)
+
+
+NO_VALUE: Final = "-"
+_ESCAPES: Final = {"t": "\t", "n": "\n", "\\": "\\"}
+# Values for testing a template, by type; other types are numbers.
+_EXAMPLES: Final[Mapping[str, object]] = {"string": "", "bool": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template, and the names of the fields in it."""
+
+    text: str
+    fields: frozenset[str]
+
+    def line(self, document: Document) -> str:
+        """Format a document as a line; `-` if it lacks a field of the template."""
+        if any(name not in document for name in self.fields):
+            return NO_VALUE
+        values = {name: document[name] for name in self.fields}
+        return self.text.format(
+            **{name: one_line(value) if isinstance(value, str) else value for name, value in values.items()}
+        )
+
+    def view(self) -> Detail:
+        """Return a view that formats documents by this template."""
+        return Detail(self._lines)
+
+    def _lines(self, document: Document) -> Iterator[str]:
+        yield self.line(document)
+
+
+def parse_template(text: str, types: Mapping[str, str]) -> Template:
+    """Parse a template, in which `\\t`, `\\n` and `\\\\` are escapes.
+
+    `types` has the types of the fields. Raises UsageError if the template is not valid or names another
+    field.
+    """
+    text = re.sub(r"\\([tn\\])", lambda match: _ESCAPES[match[1]], text)
+    try:
+        parts = [(name, spec or "") for _, name, spec, _ in Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise UsageError(f"--format {text!r}: {error}") from error
+    names = frozenset(name for name, _ in parts)
+    unknown = sorted(names - frozenset(types))
+    if unknown:
+        raise UsageError(f"--format: no field {unknown[0]!r}: choose from {', '.join(sorted(types))}")
+    if any(re.search(r"\d{4}|\{", spec) for _, spec in parts):
+        raise UsageError(f"--format {text!r}: a width is a number up to 999")
+    try:
+        text.format(**{name: _EXAMPLES.get(kind, 0) for name, kind in types.items()})
+    except (ValueError, LookupError) as error:
+        raise UsageError(f"--format {text!r}: {error}") from error
+    return Template(text, names)

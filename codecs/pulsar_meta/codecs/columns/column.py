@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pulsar_meta.codecs.backends import Verdict
 from pulsar_meta.codecs.columns.words import Rows
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import unknown_compression
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
-from pulsar_meta.codecs.hashes import Verdict
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 
 COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")

@@ -41,7 +41,7 @@ _BYTE: Final = 256
 def crc32c_of(data: Buffer, starts: Positions, ends: Positions) -> Sums:
     """Return the CRC-32C of the bytes in each [start, end)."""
     # The libraries do not accept a memoryview, but accept a slice of an array without copying it.
-    sum_of, whole = backends.crc32c().value, np.frombuffer(data, np.uint8)
+    sum_of, whole = backends.crc32c_library().value, np.frombuffer(data, np.uint8)
     places = zip(starts.tolist(), ends.tolist(), strict=True)
     return np.fromiter([sum_of(whole[start:end]) for start, end in places], np.uint32, len(starts))
 
@@ -50,7 +50,7 @@ def crc32c_of_words(words: Sequence[Words], size: int) -> Sums:
     """Return the CRC-32C of each row's first `size` bytes; `words` has the bytes of each row in order."""
     steps = _after_zeros(size)
     first = b"".join(int(word[0]).to_bytes(8, "little") for word in words)[:size]
-    sums: Sums = np.full(len(words[0]), backends.crc32c().value(first), np.uint32)
+    sums: Sums = np.full(len(words[0]), backends.crc32c_library().value(first), np.uint32)
     # The difference between two rows determines the difference between their sums, and most bytes are equal.
     for start, word in zip(range(0, size, 8), words, strict=True):
         changes = word ^ word[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
+from pulsar_meta.codecs.backends import Verdict
 from pulsar_meta.codecs.documents.value import Ordered, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import (
@@ -19,7 +20,6 @@ from pulsar_meta.codecs.frames.bookie_entry import (
     encode_bookie_entry,
 )
 from pulsar_meta.codecs.frames.frame import CHECKSUM_MAGIC, Frame, decode_frame, encode_frame, encode_prefix
-from pulsar_meta.codecs.hashes import Verdict
 from pulsar_meta.codecs.json_text import from_base64, integer, shown
 from pulsar_meta.codecs.protobuf.from_json import json_to_message, message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json

@@ -18,9 +18,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from pulsar_meta.codecs.backends import Verdict, crc32c
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.hashes import Verdict, crc32c
 from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 
 # The names of LedgerMetadataFormat.DigestType.

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, get_args
 
+from pulsar_meta.codecs.backends import Verdict
 from pulsar_meta.codecs.frames.batch import Message, OpenedEntry
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.hashes import Verdict
 from pulsar_meta.codecs.protobuf.from_json import NotTextShape, message_shape
 from pulsar_meta.codecs.protobuf.to_json import UnknownField, message_to_json, readable, unknown_fields
 from pulsar_meta.codecs.shapes import Either, Members

@@ -22,8 +22,8 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
+from pulsar_meta.codecs.backends import Verdict, crc32c
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.hashes import Verdict, crc32c
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageIdData, MessageMetadata

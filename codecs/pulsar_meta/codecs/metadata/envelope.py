@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Final
 from pulsar_meta.codecs.compression import (
     CODECS,
     DEFAULT_MAX_SIZE,
+    HARMLESS,
+    LIMITS,
     check_claim,
     compress,
     decompress,
     recorded_size,
 )
 from pulsar_meta.codecs.errors import DecodeError, UsageError, decoding
-from pulsar_meta.codecs.limits import HARMLESS, LIMITS
 from pulsar_meta.codecs.metadata.acks import check_bit_sets
 from pulsar_meta.codecs.names import TopicName, decode_name, managed_ledger_places
 from pulsar_meta.codecs.protobuf.parse import parse_message

@@ -18,13 +18,12 @@ ManagedLedgerImpl.asyncAddLedgerProperty, asyncRemoveLedgerProperty; PIP-404.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
-from pulsar_meta.codecs.hashes import HASH_MAP_CAPACITY, grown_capacity, hash_map_order
 from pulsar_meta.codecs.protobuf.parse import (
     BYTES,
     VARINT,
@@ -347,3 +346,34 @@ def encode_cookie(cookie: Cookie) -> bytes:
         return f"{cookie.layout_version}\n{print_text(fields)}".encode()
     lines = [str(cookie.layout_version), fields.bookieHost, fields.journalDir, fields.ledgerDirs, ""]
     return "\n".join(checked_line(line, "a cookie of layout 3", "\r\n") for line in lines).encode()
+
+
+# The iteration order of a java.util.HashMap. Buckets that Java turns into trees (eight colliding keys in a
+# table of 64 or more) are not imitated; their keys keep the order of insertion. Sources:
+# java.lang.String.hashCode; OpenJDK java.util.HashMap (spread, resize).
+HASH_MAP_CAPACITY: Final = 16
+
+
+def string_hash(text: str) -> int:
+    """Return String.hashCode as an unsigned 32-bit number (over the UTF-16 units)."""
+    number = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        number = (31 * number + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return number
+
+
+def grown_capacity(capacity: int, count: int) -> int:
+    """Return the size of a hash table of initial size `capacity` after `count` keys were added."""
+    while count * 4 > capacity * 3:
+        capacity *= 2
+    return capacity
+
+
+def hash_map_order(keys: Sequence[str], capacity: int) -> list[str]:
+    """Return `keys` (in order of insertion) in the iteration order of a table of size `capacity`."""
+    return sorted(keys, key=lambda key: _bucket(string_hash(key), capacity))
+
+
+def _bucket(number: int, capacity: int) -> int:
+    return (number ^ number >> 16) & (capacity - 1)

@@ -27,9 +27,9 @@ from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from pulsar_meta.codecs.backends import Verdict
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.hashes import Verdict
 from pulsar_meta.codecs.json_text import from_base64, shown
 from pulsar_meta.codecs.protobuf.from_json import fill_message, message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json

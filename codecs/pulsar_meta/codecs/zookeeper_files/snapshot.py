@@ -19,9 +19,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import adler32
 
-from pulsar_meta.codecs.compression import decompress, snappy_size
+from pulsar_meta.codecs.compression import LIMITS, USUAL_SNAPPY_RATIO, decompress, snappy_size
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.limits import LIMITS, USUAL_SNAPPY_RATIO
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.zookeeper_files.log import (
     HEADER,

@@ -21,7 +21,7 @@ from pulsar_meta.jobs.entries.entry_choice import (
     first_entries,
     ranges,
 )
-from pulsar_meta.jobs.entries.entry_portions import pieces
+from pulsar_meta.jobs.entries.entry_reading import pieces
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources, open_entry_sources
 from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges
 from pulsar_meta.jobs.pool import SharedWork

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+from pulsar_meta.codecs.backends import Verdict
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, OpenedEntry, open_entry
 from pulsar_meta.codecs.frames.entry_json import (
@@ -19,7 +20,6 @@ from pulsar_meta.codecs.frames.entry_json import (
     opened_to_json,
 )
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.hashes import Verdict
 from pulsar_meta.codecs.transactions.log_entries import (
     LogDocument,
     decode_log_entry,
@@ -27,8 +27,8 @@ from pulsar_meta.codecs.transactions.log_entries import (
     possible_readings,
 )
 from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict, WhereDocument
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, EntryPlace, Readable, find_frame
+from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts, FilterVerdict, WhereDocument
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Report, SegmentNames
 from pulsar_meta.jobs.transactions.outcomes import OutcomeFacts

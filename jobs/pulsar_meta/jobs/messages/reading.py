@@ -1,4 +1,4 @@
-"""Read the messages of a range of entries as Arrow batches.
+"""Read the messages of a range of entries as Arrow batches, and count those that were read or left out.
 
 The steps are those of Pulsar's consumer: skip markers, keep encrypted entries closed, join chunks, decompress
 and split all other entries. An unreadable entry gives a row with `error`.
@@ -9,8 +9,8 @@ Sources: apache/pulsar ConsumerImpl.java (messageReceived, processMessageChunk),
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, Message, decompress_payload, open_entry
@@ -19,7 +19,7 @@ from pulsar_meta.codecs.frames.frame import Frame, decode_raw_message
 from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS
 from pulsar_meta.codecs.schemas.values import schema_version
 from pulsar_meta.entries.base import EntrySource, entry_of, read_each
-from pulsar_meta.jobs.entries.entry_choice import Range
+from pulsar_meta.jobs.entries.entry_choice import ELSEWHERE, MARKERS_ELSEWHERE, Range
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, data_entry, find_frame, whole_copy
 from pulsar_meta.jobs.entries.filters import Filter
 from pulsar_meta.jobs.messages.chunks import Chunks, Joined
@@ -34,7 +34,6 @@ from pulsar_meta.jobs.messages.columns import (
     key_of,
     transaction_of,
 )
-from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.schemas import TopicSchemas
 from pulsar_meta.jobs.topics.placement import placement
 from pulsar_meta.jobs.topics.topic import Ledger, Position
@@ -42,6 +41,76 @@ from pulsar_meta.jobs.transactions.outcomes import Transactions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+NO_KEY: Final = "no key"
+# The number of error texts to keep.
+KEPT: Final = 20
+
+
+@dataclass(slots=True)
+class MessageCounts:
+    """Counts of one run. `first_errors` has the first errors of rows, each with its position.
+
+    `entries` were read, `missing` entries are on no disk, and `elsewhere` are on disks that were not given.
+    `rows` were produced, `errors` of them with an error (`without_schema`: their schema was not found), and
+    `encrypted` ones without a key. `markers`,
+    `hidden` entries (aborted, or after the start of an open transaction) and `filtered` messages were left
+    out, and also `undecided` entries (the outcome of their transaction is unknown) and `unfiltered` ones
+    (encrypted, so the filter can't be applied).
+    """
+
+    entries: int = 0
+    rows: int = 0
+    errors: int = 0
+    without_schema: int = 0
+    encrypted: int = 0
+    missing: int = 0
+    elsewhere: int = 0
+    markers: int = 0
+    hidden: int = 0
+    undecided: int = 0
+    filtered: int = 0
+    unfiltered: int = 0
+    first_errors: list[str] = field(default_factory=list)
+
+    def error(self, place: object, text: str) -> None:
+        """Count a row with an error."""
+        self.errors += 1
+        if len(self.first_errors) < KEPT:
+            self.first_errors.append(f"{place}: {text}")
+
+    def merge(self, other: MessageCounts) -> None:
+        """Add the counts of another process."""
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_errors += other.first_errors[: KEPT - len(self.first_errors)]
+
+    def document(self) -> dict[str, Any]:
+        """The counts that are not zero, and always `rows` and `entries`."""
+        counts = {name: getattr(self, name) for name in COUNTED}
+        return {name: count for name, count in counts.items() if count or name in ("entries", "rows")}
+
+    @property
+    def whole(self) -> bool:
+        """True if everything was read, so that another run would give the same result."""
+        return not (self.errors or self.missing or self.elsewhere or self.undecided or self.unfiltered)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The messages that were not read, by kind, with the reasons."""
+        reasons = {
+            f"{self.elsewhere} entries": ELSEWHERE if self.elsewhere else "",
+            f"the payloads of {self.encrypted} encrypted entries": NO_KEY if self.encrypted else "",
+            f"whether {self.undecided} entries are readable": MARKERS_ELSEWHERE if self.undecided else "",
+            f"whether the messages of {self.unfiltered} encrypted entries match": NO_KEY
+            if self.unfiltered
+            else "",
+        }
+        return {messages: reason for messages, reason in reasons.items() if reason}
+
+
+COUNTED: Final = tuple(item.name for item in fields(MessageCounts) if item.name != "first_errors")
+
 
 ENCRYPTED = "encrypted"
 

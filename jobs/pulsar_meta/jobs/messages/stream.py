@@ -10,8 +10,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaErro
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Place, Range, ranges
-from pulsar_meta.jobs.messages.counts import MessageCounts
-from pulsar_meta.jobs.messages.reading import MessageOptions, MessageReader
+from pulsar_meta.jobs.messages.reading import MessageCounts, MessageOptions, MessageReader
 from pulsar_meta.jobs.messages.schemas import TopicSchemas
 from pulsar_meta.jobs.topics.topic import Ledger, Report, read_topic, with_bookkeeper
 from pulsar_meta.jobs.transactions.outcomes import Transactions, readers_transactions

@@ -14,7 +14,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.routed import MARK, with_ledgers
+from pulsar_meta.stores.registry import MARK, with_ledgers
 
 INSTANCE_ID: Final = "/ledgers/INSTANCEID"
 # Far more than a first line has; what is no such file may have no second line.

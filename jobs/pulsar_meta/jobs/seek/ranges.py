@@ -18,18 +18,23 @@ from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.jobs.seek.readings import LedgerRange, Reading, ReadingOrder, State, by_index, value_of
-from pulsar_meta.jobs.seek.statuses import (
+from pulsar_meta.jobs.seek.readings import (
     AFTER_LAST,
     BEFORE_FIRST,
     GAP,
     MAX_LEDGERS,
     NO_INDEX,
     PATIENCE,
+    LedgerRange,
+    Reading,
+    ReadingOrder,
+    State,
     Status,
+    by_index,
     obstacle_of,
     out_of_patience,
     too_many_ledgers,
+    value_of,
     worst,
 )
 

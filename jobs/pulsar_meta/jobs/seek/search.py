@@ -22,11 +22,21 @@ from typing import Final, Protocol
 
 from pulsar_meta.jobs.seek.ranges import IndexRange, LedgerRanges
 from pulsar_meta.jobs.seek.readings import (
+    AFTER_LAST,
+    BEFORE_FIRST,
+    FOUND,
+    GAP,
+    NO_INDEX,
+    PATIENCE,
+    UNKNOWN,
     Measure,
     Reading,
     ReadingOrder,
     ReadRequest,
+    Status,
     by_index,
+    obstacle_of,
+    out_of_patience,
     value_of,
 )
 from pulsar_meta.jobs.seek.samples import (
@@ -37,18 +47,6 @@ from pulsar_meta.jobs.seek.samples import (
     index_hints,
     time_hints,
     window,
-)
-from pulsar_meta.jobs.seek.statuses import (
-    AFTER_LAST,
-    BEFORE_FIRST,
-    FOUND,
-    GAP,
-    NO_INDEX,
-    PATIENCE,
-    UNKNOWN,
-    Status,
-    obstacle_of,
-    out_of_patience,
 )
 
 # Milliseconds by which clocks may differ from the close times of ledgers.

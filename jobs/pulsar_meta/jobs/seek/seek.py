@@ -20,21 +20,10 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.questions import INDEX, Note, Question, SeekOptions, expand
 from pulsar_meta.jobs.seek.ranges import IndexRange, KeptRanges, ranges_of
 from pulsar_meta.jobs.seek.readings import (
-    CLOCKS,
-    EntryReader,
-    LedgerRange,
-    Measure,
-    Reading,
-    ReadingOrder,
-    ReadRequest,
-    State,
-    by_index,
-)
-from pulsar_meta.jobs.seek.search import Outcome, TopicSearch
-from pulsar_meta.jobs.seek.statuses import (
     ABORTED,
     AFTER_LAST,
     BEFORE_FIRST,
+    CLOCKS,
     FOUND,
     MARKER,
     MISSING,
@@ -42,8 +31,17 @@ from pulsar_meta.jobs.seek.statuses import (
     OPEN,
     UNKNOWN,
     UNREADABLE,
+    EntryReader,
+    LedgerRange,
+    Measure,
+    Reading,
+    ReadingOrder,
+    ReadRequest,
+    State,
     Status,
+    by_index,
 )
+from pulsar_meta.jobs.seek.search import Outcome, TopicSearch
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.cursors import Recovered, Recovery, read_cursor, recovered
 from pulsar_meta.jobs.topics.topic import Ledger, Position, names_of, read_topic

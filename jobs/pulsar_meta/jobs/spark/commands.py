@@ -20,13 +20,12 @@ from pulsar_meta.jobs.entries.check_plan import Checker, CheckSettings, LedgerTa
 from pulsar_meta.jobs.entries.entry_check import LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Range
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_reading import present_entries
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
-from pulsar_meta.jobs.export.plan import Piece
-from pulsar_meta.jobs.export.run import Exported, Exporter, ExportJob, export_piece
-from pulsar_meta.jobs.index.build import first_index
+from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts
+from pulsar_meta.jobs.export.pieces import Exported, Exporter, ExportJob, Piece, export_piece
 from pulsar_meta.jobs.index.check import LedgerScan, check_topic, scan_ledger
+from pulsar_meta.jobs.index.properties import first_index
 from pulsar_meta.jobs.rebuild import scan as disk_scan
 from pulsar_meta.jobs.rebuild.ledgers import disks_of
 from pulsar_meta.jobs.spark.session import spark_session

@@ -28,19 +28,20 @@ from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
 from pulsar_meta.jobs.seek.ranges import FirstIndexes, IndexRange, Patience, RangeReader, Router
-from pulsar_meta.jobs.seek.readings import LedgerRange, by_index
-from pulsar_meta.jobs.seek.search import TopicSearch
-from pulsar_meta.jobs.seek.seek import SeekAnswer, Seeker, TopicPlan, asked_of
-from pulsar_meta.jobs.seek.statuses import (
+from pulsar_meta.jobs.seek.readings import (
     ABORTED,
     FOUND,
     GAP,
     MARKER,
     OPEN,
     UNKNOWN,
+    LedgerRange,
     Status,
+    by_index,
     worst,
 )
+from pulsar_meta.jobs.seek.search import TopicSearch
+from pulsar_meta.jobs.seek.seek import SeekAnswer, Seeker, TopicPlan, asked_of
 from pulsar_meta.jobs.spark.workers import (
     LEDGER_COST,
     PARTITIONS_PER_CORE,

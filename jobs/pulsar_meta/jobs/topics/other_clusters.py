@@ -21,7 +21,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS
 from pulsar_meta.jobs.topics.owners import SCHEMAS, Owner, named_by
 from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.routed import RoutedStore
+from pulsar_meta.stores.registry import RoutedStore
 
 if TYPE_CHECKING:
     import numpy as np

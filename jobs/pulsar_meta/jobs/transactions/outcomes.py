@@ -20,8 +20,11 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.topic import MAX_ID, Ledger, Position, Report, with_bookkeeper
-from pulsar_meta.jobs.transactions.buffer_snapshots import BufferSnapshot, read_buffer_snapshot
-from pulsar_meta.jobs.transactions.segment_records import SegmentRecords
+from pulsar_meta.jobs.transactions.buffers import (
+    BufferSnapshot,
+    SegmentRecords,
+    read_buffer_snapshot,
+)
 from pulsar_meta.jobs.transactions.topic_entries import BEGINNING, scan_transactions
 from pulsar_meta.stores.base import Store
 

@@ -27,8 +27,8 @@ from pulsar_meta.codecs.transactions.log_entries import (
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.cursors import CursorState, cursor_state
 from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic, with_bookkeeper
+from pulsar_meta.jobs.transactions.buffers import SegmentRecords, position_in
 from pulsar_meta.jobs.transactions.outcomes import SEGMENT
-from pulsar_meta.jobs.transactions.segment_records import SegmentRecords, position_in
 from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
 from pulsar_meta.proto.TransactionLogs_pb2 import (
     ABORT,
