@@ -2,6 +2,13 @@
 
 Entries come from the entry logs through the index, or from a scan if the index is missing or damaged. Entries
 beyond the last mark come from the journals, because after a crash some exist only there.
+
+Bookies also record the master key and the fence of a ledger. DbLedgerStorage keeps this state
+in a RocksDB, interleaved storage in the headers of its index files. Changes since the last flush are in the
+journal. The master key is the SHA-1 of the ledger's password, not the password.
+
+Sources: apache/bookkeeper bookie/storage/ldb/LedgerMetadataIndex.java, FileInfo.java, BookieImpl.java,
+proto/checksum/DigestManager.java (the key).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Locations of entries: tables in memory, indexes of bookies, and scans without an index.
 
 A location is BookKeeper's number (file number << 32) | offset. The offset is that of the entry, after the
-record's size. Columns are `array` objects, which NumPy uses without a copy (`numpy.frombuffer(column,
-"int64")`).
+record's size of 4 bytes. Columns are `array` objects, which NumPy uses without a copy
+(`numpy.frombuffer(column, "int64")`).
 
 Sources: apache/bookkeeper bookie/storage/ldb/EntryLocationIndex.java (DbLedgerStorage), FileInfo.java
-(interleaved storage).
+(interleaved storage), EntryLogger.
 """
 
 from __future__ import annotations
