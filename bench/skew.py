@@ -28,7 +28,7 @@ from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.export.manifest import NAME
+from pulsar_meta.jobs.export.files import NAME
 from pulsar_meta.jobs.spark.datasources import register
 from pulsar_meta.jobs.spark.message_source import MessageSourceReader
 from pulsar_meta.jobs.spark.session import spark_session

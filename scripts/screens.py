@@ -107,7 +107,7 @@ def browsed(name: str, folder: str | Path) -> str:
         notes = app.query("#entries-note").results(Static)
         return [app.lines.text, *(str(note.visual) for note in notes)]
 
-    with contextlib.chdir(folder), patch("pulsar_meta.jobs.cursors.backlog_age.time", lambda: NOW):
+    with contextlib.chdir(folder), patch("pulsar_meta.jobs.cursors.subscriptions.time", lambda: NOW):
         app = Browser(places, where)
         picture = asyncio.run(drawn(app))
         app.end()

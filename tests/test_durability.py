@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_meta.cli.streams import atomic_file
-from pulsar_meta.jobs.export.files import Form, write_file
-from pulsar_meta.jobs.export.manifest import open_manifest
+from pulsar_meta.jobs.export.files import Form, open_manifest, write_file
 from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_records

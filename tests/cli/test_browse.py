@@ -23,8 +23,7 @@ from textual.widgets import DataTable, Input, OptionList, Static
 
 from pulsar_meta.cli.browse import entry_panes, topic_panes, tree
 from pulsar_meta.cli.browse.app import Browser
-from pulsar_meta.cli.browse.dialogs import FindScreen, LinesScreen
-from pulsar_meta.cli.browse.drawing import PACE, Job, Lines, StoppedError, strip
+from pulsar_meta.cli.browse.drawing import PACE, FindScreen, Job, Lines, LinesScreen, StoppedError, strip
 from pulsar_meta.cli.browse.finding_panes import scope_of
 from pulsar_meta.cli.browse.tree import Branch, Places, Spot, StoreTree
 from pulsar_meta.cli.render.pages import Part

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.export.manifest import NAME
+from pulsar_meta.jobs.export.files import NAME
 from tests.cli.program import pulsar_meta_here
 from tests.message_truth import rows_of
 from tests.seek_truth import bookie_urls, read_truth

@@ -27,7 +27,7 @@ from pulsar_meta.jobs import pool
 from pulsar_meta.jobs.entries import entry_reading
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions
-from pulsar_meta.jobs.export.manifest import NAME
+from pulsar_meta.jobs.export.files import NAME
 from pulsar_meta.jobs.topics.topic import Ledger
 from tests.cli.program import MAIN, environment, pulsar_meta_here, wait_until
 

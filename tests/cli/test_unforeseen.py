@@ -16,7 +16,7 @@ from pulsar_meta.cli import errors
 from pulsar_meta.cli.errors import report_unforeseen
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
+from pulsar_meta.jobs.rewrite.run import undo_directory
 from tests.cli.program import environment, pulsar_meta_here
 
 SECRETS = "zk://admin:s3cret@host:2181 password=hunter2"

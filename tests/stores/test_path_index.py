@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
-from pulsar_meta.stores.line_index import PathIndex
+from pulsar_meta.stores.snapshot_file import PathIndex
 
 PATHS = ["/a", "/a/b", "/a-b", "/a0", "/\ud800", "/\uffff", "/\U00010000", "/ä"]
 

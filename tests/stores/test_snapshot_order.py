@@ -13,8 +13,8 @@ import zstandard
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.stores import snapshot, snapshot_writer
 from pulsar_meta.stores.base import Versioned
-from pulsar_meta.stores.line_index import PathIndex
 from pulsar_meta.stores.snapshot import SnapshotStore
+from pulsar_meta.stores.snapshot_file import PathIndex
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 
 NAMES = ("a", "b", "a-b", "a0", "a.b", "\x01", "ä", "\ud800", "\U00010000", 'q", "version": 1')

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.stores.zstd import ZstdFrames
+from pulsar_meta.stores.snapshot_file import ZstdFrames
 
 pytestmark = pytest.mark.usefixtures("backend")
 # Repeated bytes, incompressible bytes, and text of many blocks.

@@ -19,7 +19,6 @@ from pulsar_meta.codecs.frames.row_schema import (
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.cursors.backlog_age import BacklogAges
 from pulsar_meta.jobs.cursors.documents import (
     MessageCounter,
     SubscriptionDetail,
@@ -27,8 +26,8 @@ from pulsar_meta.jobs.cursors.documents import (
     detail_of,
     line_of,
 )
+from pulsar_meta.jobs.cursors.subscriptions import BacklogAges, SubscriptionReader
 from pulsar_meta.jobs.cursors.subscriptions import Limits as CursorLimits
-from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.entries.entry_blocks import read_batches
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, choice_of
 from pulsar_meta.jobs.entries.filters import parse_filter

@@ -186,7 +186,7 @@ def _save_traceback(error: BaseException, arguments: Sequence[str]) -> Path | No
     import traceback
 
     from pulsar_meta.cli.settings import distribution
-    from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
+    from pulsar_meta.jobs.rewrite.run import undo_directory
 
     call = shlex.join(["pulsar-meta", *arguments])
     about = f"pulsar-meta {distribution().version}, Python {sys.version}, {sys.platform}"

@@ -268,7 +268,7 @@ OTHER_TYPES: Final[dict[str, OtherSchema]] = {
     ),
     "export-manifest": OtherSchema(
         "a line of the manifest of an export, after the first",
-        ("pulsar_meta.jobs.export.manifest:DoneDocument",),
+        ("pulsar_meta.jobs.export.files:DoneDocument",),
     ),
 }
 NAMES: Final = (*COMMAND_TYPES, *OTHER_TYPES)

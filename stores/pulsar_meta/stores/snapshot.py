@@ -38,8 +38,7 @@ from pulsar_meta.codecs.errors import (
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
 from pulsar_meta.stores.base import Store, Versioned, split_prefix
-from pulsar_meta.stores.line_index import OrderedLines, PathIndex
-from pulsar_meta.stores.zstd import ZstdFrames, ZstdStream
+from pulsar_meta.stores.snapshot_file import OrderedLines, PathIndex, ZstdFrames, ZstdStream
 
 # A footer is a few hundred bytes long.
 LONGEST_FOOTER: Final = 1 << 12

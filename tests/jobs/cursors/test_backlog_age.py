@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.jobs.cursors.backlog_age import CLASSES, ENDS, HOUR, BacklogAge, BacklogAges
-from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
+from pulsar_meta.jobs.cursors.subscriptions import (
+    CLASSES,
+    ENDS,
+    HOUR,
+    BacklogAge,
+    BacklogAges,
+    Subscription,
+    SubscriptionReader,
+)
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.readings import by_either_clock, read_one
 from pulsar_meta.jobs.topics.topic import every_topic

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, UnreachableError, UsageError
-from pulsar_meta.jobs.export.files import write_file
-from pulsar_meta.jobs.export.manifest import NAME, open_manifest
+from pulsar_meta.jobs.export.files import NAME, open_manifest, write_file
 
 
 def batch(number: int, rows: int) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ import pytest
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.entries.entry_choice import Choice, choice_of
-from pulsar_meta.jobs.export.manifest import NAME, Done, open_manifest
+from pulsar_meta.jobs.export.files import NAME, Done, open_manifest
 from pulsar_meta.jobs.export.pieces import BYTES_A_FILE, ENTRIES_A_FILE, Piece, Wanted, plan_topic
 from pulsar_meta.jobs.topics.topic import Ledger, read_topic
 from pulsar_meta.stores.memory import MemoryStore

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.jobs.rewrite.decision import Change, digest, keep
+from pulsar_meta.jobs.rewrite.run import undo_path
 from pulsar_meta.jobs.rewrite.run_files import StoreIdentity
 from pulsar_meta.jobs.rewrite.undo_log import (
     ANSWERED_BYTES,
@@ -24,7 +25,6 @@ from pulsar_meta.jobs.rewrite.undo_log import (
     read_records,
     undo_line,
 )
-from pulsar_meta.jobs.rewrite.undo_paths import undo_path
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, upper

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.jobs.export.manifest import NAME
+from pulsar_meta.jobs.export.files import NAME
 from tests.cli.program import pulsar_meta_here
 from tests.seek_truth import bookie_urls, read_truth
 from tests.servers.s3 import BUCKET, client, offload, s3_server

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.export.manifest import NAME
+from pulsar_meta.jobs.export.files import NAME
 from pulsar_meta.jobs.spark.datasources import PUSHDOWN, register
 from pulsar_meta.jobs.spark.message_source import (
     BYTES_A_TASK,

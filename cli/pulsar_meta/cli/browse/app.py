@@ -18,8 +18,19 @@ from textual.message import Message
 from textual.reactive import var
 from textual.widgets import Static
 
-from pulsar_meta.cli.browse.dialogs import HELP, FindScreen, LinesScreen
-from pulsar_meta.cli.browse.drawing import Job, Lane, Lines, StoppedError, buttons, fault_line, line, lines
+from pulsar_meta.cli.browse.drawing import (
+    HELP,
+    FindScreen,
+    Job,
+    Lane,
+    Lines,
+    LinesScreen,
+    StoppedError,
+    buttons,
+    fault_line,
+    line,
+    lines,
+)
 from pulsar_meta.cli.browse.finding_panes import Findings
 from pulsar_meta.cli.browse.tree import Branch, Opened, Places, Spot, StoreTree
 from pulsar_meta.codecs.errors import PulsarMetaError

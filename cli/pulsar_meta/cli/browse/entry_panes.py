@@ -14,8 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import DataTable, Static
 
-from pulsar_meta.cli.browse.dialogs import LinesScreen
-from pulsar_meta.cli.browse.drawing import fault_line, line, lines
+from pulsar_meta.cli.browse.drawing import LinesScreen, fault_line, line, lines
 from pulsar_meta.cli.browse.topic_panes import topics_at
 from pulsar_meta.cli.browse.tree import Ask, Opened, Spot
 from pulsar_meta.cli.render.entries import (

@@ -20,9 +20,8 @@ from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.jobs.cursors.backlog_age import BacklogAges
 from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, line_of
-from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, SubscriptionReader
+from pulsar_meta.jobs.cursors.subscriptions import BacklogAges, Limits, Subscription, SubscriptionReader
 from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.jobs.topics.topic import Ledger, Report, Topic, contradictions, named, read_topic
 from pulsar_meta.jobs.transactions.pending_acks import pending_acks

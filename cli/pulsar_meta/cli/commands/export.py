@@ -24,8 +24,7 @@ from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges, has_all
-from pulsar_meta.jobs.export.files import Form
-from pulsar_meta.jobs.export.manifest import Done, Manifest, open_manifest
+from pulsar_meta.jobs.export.files import Done, Form, Manifest, open_manifest
 from pulsar_meta.jobs.export.pieces import (
     Exporter,
     ExportJob,

@@ -34,10 +34,9 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.secrets import mask
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.cursors.backlog_age import BacklogAges
 from pulsar_meta.jobs.cursors.conversion import Conversion
 from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, history_of, left_by_ledger, line_of
-from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, SubscriptionReader
+from pulsar_meta.jobs.cursors.subscriptions import BacklogAges, Limits, Subscription, SubscriptionReader
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.scope import WHICH_TOPICS, Scope, check_selected, each_once, is_namespace, select

@@ -20,8 +20,7 @@ from pulsar_meta.codecs.metadata.managed_meaning import (
     position_meaning,
 )
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.cursors.backlog_age import BacklogAge, BacklogAges
-from pulsar_meta.jobs.cursors.subscriptions import Limits, Subscription, UsedLimit
+from pulsar_meta.jobs.cursors.subscriptions import BacklogAge, BacklogAges, Limits, Subscription, UsedLimit
 from pulsar_meta.jobs.seek.readings import read_one
 from pulsar_meta.jobs.topics.backlog import Run
 from pulsar_meta.jobs.topics.cursors import Believed, states_of

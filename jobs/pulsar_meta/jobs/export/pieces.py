@@ -23,8 +23,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits, Range
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
-from pulsar_meta.jobs.export.files import Form, write_file
-from pulsar_meta.jobs.export.manifest import Done, Manifest, Ranges
+from pulsar_meta.jobs.export.files import Done, Form, Manifest, Ranges, write_file
 from pulsar_meta.jobs.messages.reading import MessageCounts, MessageOptions, MessageReader
 from pulsar_meta.jobs.messages.stream import parts_of, reader_of, transactions_of
 from pulsar_meta.jobs.pool import SharedWork
