@@ -15,6 +15,7 @@ from tests.capture_report import main
 Capture = Callable[[str], Path]
 
 
+@pytest.mark.nightly
 def test_a_capture_has_nothing_wrong_or_unexplained(
     capture: Capture, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,12 +14,13 @@ from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database
 from tests.cli.program import confirmation
 from tests.cli.values import Run
+from tests.nightly import mostly_at_night
 from tests.servers import etcd
 from tests.servers.restartable import skip_or_fail
 from tests.servers.zookeeper import ZookeeperServer
 
 
-@pytest.fixture(params=["rocksdb", "etcd"])
+@pytest.fixture(params=mostly_at_night(("rocksdb", "etcd")))
 def ledger_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty store."""
     if request.param == "rocksdb":

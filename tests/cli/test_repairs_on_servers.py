@@ -25,6 +25,7 @@ from tests.damage import (
     ledger_damage,
     record_damage,
 )
+from tests.nightly import mostly_at_night
 
 pytestmark = pytest.mark.server
 
@@ -59,7 +60,7 @@ def patient(capture: Callable[[str], Path]) -> Patient:
     raise AssertionError("no seed makes them all")
 
 
-@pytest.fixture(params=["zookeeper", "etcd", "oxia"])
+@pytest.fixture(params=mostly_at_night(("zookeeper", "etcd", "oxia"), "zookeeper", "etcd"))
 def url(request: pytest.FixtureRequest, patient: Patient, root: str) -> Iterator[str]:
     """The URL of a server that contains the damaged store."""
     address = request.getfixturevalue(f"{request.param}_server").address
