@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from pulsar_meta.codecs.names import TopicName, ledger_of_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.sources import open_entries
+from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
+from pulsar_meta.jobs.rebuild.cursors import FoundCursor, rebuilt_cursors
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.names import names_in_log, read_names
 from pulsar_meta.jobs.rebuild.old_store import names_in_objects
@@ -22,6 +25,7 @@ from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.registry import open_store
 from tests.codecs.bookie_files.offload_objects import offloaded
+from tests.damage.damaged_disks import EntryDamage
 
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 DEFAULT = "/managed-ledgers/public/default/persistent"
@@ -135,6 +139,31 @@ def test_subscriptions_in_the_file_of_names_are_created(capture: Callable[[str],
     last = made[marks].facts["ledgers"][-1]
     assert str(made[f"{marks}/late"].facts["position"]).startswith(f"{last}:")
     assert made[f"{DEFAULT}/not-here/x"].certainty == "refused"
+
+
+def test_a_cursor_of_a_topic_without_ledgers_on_the_disks_is_named_and_not_written(
+    capture: Callable[[str], Path],
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        ledgers = decode_managed_ledger(store.read(f"{DEFAULT}/marks").value).ledgerInfo
+    damage = EntryDamage(lost={(None, info.ledgerId): lambda entry: True for info in ledgers})
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        made = {value.path: value for value in rebuilt_values(damage.remaining(source), print, Known())}
+    cursor = made["/managed-ledgers/lost-found/ledgers/persistent/recovered-145"]
+    assert (cursor.certainty, cursor.value) == ("lost+found", None)
+    assert cursor.evidence == ("none of its ledgers is on the disks", "no record of it is written")
+    assert cursor.facts == {"topic": None, "cursor": None, "position": "64:2", "cursor_ledger": 145}
+
+
+def test_a_cursor_whose_entries_are_unreadable_says_so_even_if_its_topic_is_known() -> None:
+    clues = CursorClues(7, frozenset(), None, None)
+    unreadable = FoundCursor(clues, TopicName.parse("marks"), "holes", "the file of names")
+    nothing: Any = None
+    (cursor,) = rebuilt_cursors(nothing, (), [unreadable], {})
+    assert (cursor.certainty, cursor.value) == ("lost+found", None)
+    assert cursor.evidence == ("its entries can't be read", "no record of it is written")
+    assert cursor.facts == {"topic": None, "cursor": "holes", "position": None, "cursor_ledger": 7}
 
 
 @pytest.mark.parametrize(
