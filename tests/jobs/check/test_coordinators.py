@@ -10,7 +10,9 @@ import pytest
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.sources import open_entries
+from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.coordinators import coordinator_of
 from pulsar_meta.stores.memory import MemoryStore
 from tests.damage import check_findings, healthy_store
@@ -88,3 +90,14 @@ def test_a_log_beyond_the_number_of_coordinators_is_an_error(capture: Capture) -
 )
 def test_other_topics_have_no_coordinator(name: str) -> None:
     assert coordinator_of(TopicName.parse(name)) is None
+
+
+def test_partitions_may_be_counted_in_a_separate_configuration_store(capture: Capture) -> None:
+    store = healthy_store(capture("pulsar-4.2.4"))
+    for path in [path for path in store.values if path.startswith("/admin/")]:
+        if not path.startswith("/admin/local-policies/"):
+            del store.values[path]
+    run = checkup(store, None, (), CheckOptions())
+    codes = {finding.code for finding in run.findings()}
+    assert not codes & {"partition-without-parent", "transaction-coordinator-missing"}
+    assert "separate configuration store" in run.not_checked["partitioned topics"]

@@ -14,8 +14,7 @@ from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.checkup import checkup
-from pulsar_meta.jobs.check.context import CheckOptions
-from pulsar_meta.jobs.check.scan import ADMIN
+from pulsar_meta.jobs.check.context import ADMIN, CheckOptions
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark import check
 from pulsar_meta.jobs.spark.check import divide, passes_by_spark

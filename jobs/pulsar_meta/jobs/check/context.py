@@ -28,6 +28,7 @@ from pulsar_meta.stores.memory import MemoryStore
 if TYPE_CHECKING:
     from pulsar_meta.jobs.check.ledger_index import BookieRecords
 
+ADMIN: Final = "/admin"
 DAY: Final = 24 * 3_600_000
 # ZooKeeper's default jute.maxbuffer, used if the store doesn't know its server's limit.
 DEFAULT_LIMIT: Final = 0xFFFFF
@@ -65,6 +66,7 @@ class CheckOptions:
 class Context:
     """Facts about a store and its entries that do not depend on a topic.
 
+    `has_configuration` is False if policies and partitioned topics may be in a separate configuration store.
     `source` reads entries (None if none was given), `asks_bookies` if they are running bookies. `live` is
     True if the store can change during the run. `now` is the store's time in milliseconds, None if unknown.
     `releases` have to load every record; `certain` is True if you named them, or their brokers are running.
@@ -77,6 +79,7 @@ class Context:
     source: EntrySource | None = None
     asks_bookies: bool = False
     bookkeeper: bool = True
+    has_configuration: bool = True
     live: bool = False
     now: int | None = None
     min_age: int = 0
@@ -131,6 +134,7 @@ def read_context(
         idle=options.idle,
         limits=options.limits,
         bookkeeper=bookkeeper,
+        has_configuration=bool(set(store.children(ADMIN)) - {"local-policies"}),
         live=store.networked,
         now=int(time() * 1000) if store.networked else _time_of(store, around),
         min_age=options.min_age,
@@ -159,6 +163,8 @@ def with_sources(
 def not_visible(store: Store, context: Context, source: EntrySource | None) -> dict[str, str]:
     """Return what a run over this store and these entries can't see, with the reasons."""
     missing = {} if context.bookkeeper else {"ledgers": "this store has no metadata of ledgers"}
+    if not context.has_configuration:
+        missing["partitioned topics"] = "this store has none, they may be in a separate configuration store"
     if not on_bookies(source):
         missing["entries"] = "no --entries" if source is None else "no --entries of bookies"
     return missing if store.networked else missing | _later_changes(context.now)

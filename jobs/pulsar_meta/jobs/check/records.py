@@ -71,6 +71,8 @@ def partition(view: TopicView) -> Iterator[Finding]:
     if number is None or (view.record is None and not view.cursors) or view.partitions == 0:
         return
     base = view.name.local.rpartition("-partition-")[0]
+    if view.partitions is None and not view.context.has_configuration:
+        return
     if view.partitions is None:
         yield finding(
             "partition-without-parent",

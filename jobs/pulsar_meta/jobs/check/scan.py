@@ -21,7 +21,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check import coordinators, cursors, entries, ledgers, records, schemas
 from pulsar_meta.jobs.check.cluster import blocked
 from pulsar_meta.jobs.check.codes import Finding, code
-from pulsar_meta.jobs.check.context import Context, with_sources
+from pulsar_meta.jobs.check.context import ADMIN, Context, with_sources
 from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash
 from pulsar_meta.jobs.check.ledger_index import LedgerIndex, index_ledgers
 from pulsar_meta.jobs.check.orphans import offload_hash
@@ -40,7 +40,6 @@ from pulsar_meta.jobs.topics.owners import SCHEMAS, named_by, named_by_cursor, n
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.stores.base import Store, Versioned
 
-ADMIN: Final = "/admin"
 # The number of topics whose views are kept for cursors that don't follow their topic's record.
 _VIEWS_KEPT: Final = 512
 # The number of cursors of one topic that are checked together.

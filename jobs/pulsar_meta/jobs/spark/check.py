@@ -17,9 +17,9 @@ from uuid import uuid4
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS
 from pulsar_meta.jobs.check.codes import Finding
-from pulsar_meta.jobs.check.context import Context, is_stream
+from pulsar_meta.jobs.check.context import ADMIN, Context, is_stream
 from pulsar_meta.jobs.check.ledger_index import LedgerIndex, index_ledgers, join_indexes
-from pulsar_meta.jobs.check.scan import ADMIN, Passes, ScanInput, ValueScan, scans_of
+from pulsar_meta.jobs.check.scan import Passes, ScanInput, ValueScan, scans_of
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
