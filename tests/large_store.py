@@ -92,7 +92,7 @@ def _topic(number: int) -> Iterator[tuple[str, bytes]]:
     if base is not None and name.partition == 0:
         yield base.partitioned_path, b'{"partitions":4,"deleted":false}'
         of = {"component": "schema", "pulsar/schemaId": f"{name.namespace_name}/{base.local}"}
-        yield ledger_path(ledger_id(number, SCHEMA)), _metadata(0, of)
+        yield ledger_path(ledger_id(number, SCHEMA)), _metadata(1, of)
         yield base.schema_path, _schema(ledger_id(number, SCHEMA))
     if number % TOPICS == 0:
         yield f"/admin/policies/{name.namespace_name}", b'{"replication_clusters":["standalone"]}'

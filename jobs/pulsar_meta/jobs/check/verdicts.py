@@ -84,7 +84,8 @@ class Verdicts:
 
     def takes(self, suspicion: Finding) -> bool:
         """Keep a finding that has to be judged; return whether it has to be."""
-        if suspicion.code not in JUDGED:
+        ends_early = suspicion.code == "schema-ledger-foreign" and "owner" not in suspicion.evidence
+        if suspicion.code not in JUDGED or ends_early:
             return False
         self._pending.append(suspicion)
         return True
