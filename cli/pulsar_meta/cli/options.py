@@ -67,6 +67,19 @@ OtherStores = Annotated[
 IndexProperty = Annotated[
     str, typer.Option("--index-property", help="Ledger property that holds the ledger's first index.")
 ]
+TopicNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
+]
+EntryNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC|NAMESPACE|LEDGER",
+        help="Topics, tenant/namespace (both with --store) or ledgers. Default: all entries.",
+    ),
+]
+AllTopics = Annotated[bool, typer.Option("--all", help="All topics.")]
+AllOfStore = Annotated[bool, typer.Option("--all", help="All topics of the store.")]
 ShowSecrets = Annotated[
     bool, typer.Option("--show-secrets", "--show-passwords", help="Show passwords and other secrets.")
 ]

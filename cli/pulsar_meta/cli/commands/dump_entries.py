@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
-
-import typer
 
 from pulsar_meta.cli.entry_options import (
     LimitOptions,
@@ -21,7 +18,15 @@ from pulsar_meta.cli.entry_options import (
     chosen_template,
 )
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
+from pulsar_meta.cli.options import (
+    AllOfStore,
+    EngineOptions,
+    EntriesUrls,
+    EntryNames,
+    Jobs,
+    StoreUrl,
+    process_count,
+)
 from pulsar_meta.cli.render.entries import (
     PARQUET_TYPES,
     TEMPLATE_TYPES,
@@ -60,16 +65,10 @@ MAX_LISTED = 5
 
 def dump_entries(
     shell: Shell,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC|NAMESPACE|LEDGER",
-            help="Topics, tenant/namespace (both with --store) or ledgers. Default: all entries.",
-        ),
-    ] = None,
+    names: EntryNames = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
-    everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
+    everything: AllOfStore = False,
     looks: LookOptions = LookOptions(),  # noqa: B008
     bounds: LimitOptions = LimitOptions(),  # noqa: B008
     sought: TargetOptions = TargetOptions(),  # noqa: B008

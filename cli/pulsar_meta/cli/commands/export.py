@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
+from pulsar_meta.cli.options import (
+    AllOfStore,
+    EngineOptions,
+    EntriesUrls,
+    Jobs,
+    StoreUrl,
+    TopicNames,
+    process_count,
+)
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
@@ -132,11 +140,8 @@ class MessageLimits:
 def export(
     shell: Shell,
     engine: EngineOptions,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
+    names: TopicNames = None,
+    everything: AllOfStore = False,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Directory to export to (required).")
     ] = None,

@@ -12,12 +12,14 @@ import typer
 
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import (
+    AllTopics,
     EngineOptions,
     EntriesUrls,
     IndexProperty,
     ScopeOptions,
     ShowSecrets,
     StoreUrl,
+    TopicNames,
 )
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted
@@ -64,11 +66,8 @@ Ledgers = Annotated[str, typer.Argument(help="Ledger ids, separated by commas.")
 
 def properties(
     shell: Shell,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    names: TopicNames = None,
+    everything: AllTopics = False,
     store: StoreUrl = None,
     ledger: Annotated[int | None, typer.Option("--ledger", help="Show only this ledger.")] = None,
     keys: Annotated[
@@ -157,7 +156,7 @@ def unset_property(
             metavar="[TOPIC LEDGER] KEY", help="Topic, ledgers and keys; only keys with --topic or --all."
         ),
     ],
-    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    everything: AllTopics = False,
     store: StoreUrl = None,
 ) -> None:
     """Remove properties from ledgers of one or many topics.
@@ -253,11 +252,8 @@ def build_index(
     writing: WriteOptions,
     bulk: BulkOptions,
     engine: EngineOptions,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    names: TopicNames = None,
+    everything: AllTopics = False,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     index_property: IndexProperty = "first-index",
@@ -336,11 +332,8 @@ COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *
 def check_index(
     shell: Shell,
     engine: EngineOptions,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    names: TopicNames = None,
+    everything: AllTopics = False,
     faulty: Annotated[bool, typer.Option("--faulty", help="Show only ledgers with faults.")] = False,
     store: StoreUrl = None,
     entries: EntriesUrls = None,

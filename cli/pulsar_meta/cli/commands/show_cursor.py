@@ -14,7 +14,7 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, ShowSecrets, StoreUrl
+from pulsar_meta.cli.options import AllTopics, EntriesUrls, ShowSecrets, StoreUrl, TopicNames
 from pulsar_meta.cli.render.cursors import DETAIL, HISTORY, LINES
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import checked_text, counted
@@ -238,11 +238,8 @@ def convert_cursor(
     to: Annotated[To, typer.Option("--to", help="Format: ranges, which every release reads.")],
     writing: WriteOptions,
     bulk: BulkOptions,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    names: TopicNames = None,
+    everything: AllTopics = False,
     cursor: Annotated[list[str] | None, typer.Option("--cursor", help="Name or glob (repeatable).")] = None,
     whole: Annotated[
         bool, typer.Option("--every-state", help="Also move states that already have ranges.")

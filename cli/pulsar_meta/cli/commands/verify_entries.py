@@ -10,7 +10,15 @@ import typer
 
 from pulsar_meta.cli.entry_options import LimitOptions, TargetOptions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, process_count
+from pulsar_meta.cli.options import (
+    AllOfStore,
+    EngineOptions,
+    EntriesUrls,
+    EntryNames,
+    Jobs,
+    StoreUrl,
+    process_count,
+)
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
@@ -41,16 +49,10 @@ def verify_entries(
     bounds: LimitOptions,
     sought: TargetOptions,
     engine: EngineOptions,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC|NAMESPACE|LEDGER",
-            help="Topics, tenant/namespace (both with --store) or ledgers. Default: all entries.",
-        ),
-    ] = None,
+    names: EntryNames = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
-    everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
+    everything: AllOfStore = False,
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
