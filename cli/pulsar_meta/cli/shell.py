@@ -356,11 +356,11 @@ class Shell:
         with show_bar(bar):
             yield Progress(lambda count: bar.advance(task, count), stage)
 
-    def store(self, url: str | None, *, read_only: bool = True) -> Store:
+    def store(self, url: str | None) -> Store:
         """Open the store of `url`, else of the environment, else of the profile."""
         from pulsar_meta.stores.registry import open_store
 
-        return open_store(self.store_url(url), read_only=read_only)
+        return open_store(self.store_url(url))
 
     @contextmanager
     def store_if_any(self, url: str | None, names: Iterable[str]) -> Iterator[Store | None]:

@@ -164,9 +164,9 @@ class Screen:
         text = in_a_cell(text)
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.colours else text
 
-    def prose(self, text: str, label: str = "", indent: str = "  ") -> Iterator[str]:
+    def prose(self, text: str, label: str = "") -> Iterator[str]:
         """Yield Markdown text as folded lines, with a label before the first one."""
-        first = indent + (f"{label}:".ljust(LABEL_WIDTH) if label else "")
+        first = "  " + (f"{label}:".ljust(LABEL_WIDTH) if label else "")
         text = in_a_cell(text.replace("**", ""))
         if self.width is None:
             yield first + text

@@ -47,12 +47,12 @@ class RecordOffsets:
     damage: tuple[Damage, ...] = ()
 
 
-def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
-    """Return the places of all entries from `start` on, in the order of the file, and the damage."""
+def find_records(data: Buffer) -> RecordOffsets:
+    """Return the places of all entries, in the order of the file, and the damage."""
     view, reader = byte_view(data), WordReader(data)
     found = [_NO_ENTRIES]
     damage: list[Damage] = []
-    at, most = start, len(view)
+    at, most = HEADER_SIZE, len(view)
     while at < len(view):
         chain, chain_end = _follow_chain(view, reader, at, most)
         entry, other, columns = _examine(view, chain)

@@ -146,9 +146,9 @@ class Heads:
             column = self._bytes[self._firsts[rows] + at]
         return column
 
-    def big_endian(self, at: Place, rows: Selection = EVERY) -> Words:
-        """Return the eight bytes at a place of the rows, big-endian."""
-        return self.words(at, rows).byteswap()
+    def big_endian(self, at: Place) -> Words:
+        """Return the eight bytes at a place of each row, big-endian."""
+        return self.words(at).byteswap()
 
     def text(self, row: int, at: int, size: int) -> bytes:
         """Return `size` bytes at a place of one row."""

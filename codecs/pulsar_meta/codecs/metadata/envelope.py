@@ -181,9 +181,9 @@ _POSITION_INFO_BEGINS: Final = 0x08
 _FOOTER_BEGINS: Final = ord("{")
 
 
-def decode_cursor(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedCursorInfo:
+def decode_cursor(data: bytes) -> ManagedCursorInfo:
     """Decode a cursor's record, with or without an envelope. Raises DecodeError if it is broken."""
-    envelope = open_envelope(data, max_size=max_size)
+    envelope = open_envelope(data)
     payload = data if envelope is None else envelope.payload
     record = parse_message(ManagedCursorInfo, payload)
     check_bit_sets(record, len(payload))
@@ -216,12 +216,12 @@ def foreign_position_form(data: bytes | memoryview) -> str | None:
     return None
 
 
-def decode_managed_ledger(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedLedgerInfo:
+def decode_managed_ledger(data: bytes) -> ManagedLedgerInfo:
     """Decode a managed ledger's record, with or without an envelope. Raises DecodeError if it is broken.
 
     The record of a new managed ledger is empty and decodes to an empty message.
     """
-    envelope = open_envelope(data, max_size=max_size)
+    envelope = open_envelope(data)
     return parse_message(ManagedLedgerInfo, data if envelope is None else envelope.payload)
 
 

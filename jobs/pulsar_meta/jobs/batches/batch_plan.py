@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
-from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
+from pulsar_meta.codecs.frames.batch import open_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame, strip_broker_metadata
 from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.entries.base import EntrySource
@@ -106,16 +106,15 @@ class Tally:
 class KeyFinder:
     """Finds the properties that are worth sharing: their values change rarely from message to message."""
 
-    def __init__(self, max_size: int = DEFAULT_MAX_SIZE) -> None:
-        """`max_size` limits the decompressed size of a payload, in bytes."""
-        self._max_size, self._messages = max_size, 0
+    def __init__(self) -> None:
+        self._messages = 0
         self._last: dict[str, Mapping[str, str]] = {}
         self._having, self._changes = Counter[str](), Counter[str]()
 
     def add(self, data: memoryview) -> None:
         """Add the next entry. Raises DecodeError."""
         frame = decode_frame(data, verify=False)
-        opened = open_entry(frame, max_size=self._max_size)
+        opened = open_entry(frame)
         if opened.unopened is not None:
             return
         name = readable(frame.metadata.producer_name)
@@ -201,11 +200,10 @@ class BatchPlan:
         *,
         rebatch: bool = False,
         watch: FilterWatch | None = None,
-        max_size: int = DEFAULT_MAX_SIZE,
     ) -> None:
-        """`watch` counts what a filter could skip. `max_size` limits a payload's size, in bytes."""
+        """`watch` counts what a filter could skip."""
         self._watch = watch
-        self._batching, self._rebatch, self._max_size = batching, rebatch, max_size
+        self._batching, self._rebatch = batching, rebatch
         self._before, self._after, self._breaks = Tally(), Tally(), Breaks()
         self._wrong = {"properties": 0, "schema": 0}
         self._unopened: dict[str, int] = {}
@@ -215,7 +213,7 @@ class BatchPlan:
     def add(self, data: memoryview) -> None:
         """Add the next entry. Raises DecodeError."""
         frame = decode_frame(data, verify=False)
-        opened = open_entry(frame, max_size=self._max_size)
+        opened = open_entry(frame)
         name = readable(frame.metadata.producer_name)
         producer = self._producers.setdefault(name, _Producer(Batcher(self._batching, self._breaks)))
         if opened.unopened is not None:

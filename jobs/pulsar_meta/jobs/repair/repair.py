@@ -13,7 +13,7 @@ from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rewrite.apply import Batches
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import Decided, by_rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.plan import leave_moved
 from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
 from pulsar_meta.jobs.rewrite.run import Rewrite
@@ -106,14 +106,10 @@ class Repair:
         )
 
 
-def becoming(seen: Versioned, value: bytes, *, note: str | None = None) -> Decided:
-    """Decide to write `value`, or to keep the current value if it is the same.
-
-    `note` is what a person should read of it.
-    """
+def becoming(seen: Versioned, value: bytes) -> Decided:
+    """Decide to write `value`, or to keep the current value if it is the same."""
     same = seen.version != ABSENT and seen.value == value
-    decision: Decision = keep(seen, "already") if same else write(seen, value)
-    return seen, decision._replace(note=note)
+    return seen, keep(seen, "already") if same else write(seen, value)
 
 
 def undecided(seen: Versioned, why: str) -> Decided:
