@@ -212,6 +212,13 @@ class Copy:
         if code not in (0, 1):
             raise SystemExit(output[-2000:])
 
+    def tests(self) -> set[str]:
+        """Return the ids of all tests that there are."""
+        code, output = self.pytest(["--collect-only", "-m", f"not ({UNFIT})", *TESTS])
+        if code != 0:
+            raise SystemExit(output[-2000:])
+        return {line for line in output.splitlines() if "::" in line}
+
     def kills(self, mutant: Mutant, tests: list[str], seconds: float) -> bool:
         """Return True if one of the tests fails with the mutant."""
         file, source = self.folder / mutant.file, (ROOT / mutant.file).read_bytes()
@@ -228,12 +235,15 @@ class Copy:
         return code != 0
 
 
-def read_record(file: Path) -> dict[str, list[tuple[float, str]]]:
-    """Return the tests that call each function, with their durations in seconds."""
+def read_record(file: Path, existing: set[str]) -> dict[str, list[tuple[float, str]]]:
+    """Return the existing tests that call each function, with their durations in seconds.
+
+    A record of an older commit may have tests that were removed or renamed.
+    """
     tests: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for line in file.read_text().splitlines():
         document = json.loads(line)
-        for function in document["calls"]:
+        for function in document["calls"] if document["test"] in existing else ():
             tests[function].append((document["seconds"], document["test"]))
     return tests
 
@@ -278,7 +288,7 @@ def main() -> int:
         record = options.map or Path(folder, "record.ndjson")
         if not record.exists():
             copy.record(record)
-        callers = read_record(record)
+        callers = read_record(record, copy.tests())
         for mutant in mutants:
             tests, seconds = choose(callers[f"{mutant.file}::{mutant.function}"])
             verdict = "killed" if tests and copy.kills(mutant, tests, seconds) else "SURVIVED"
