@@ -15,12 +15,13 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
-from pulsar_meta.jobs.rebuild.cursors import FoundCursor, rebuilt_cursors
+from pulsar_meta.jobs.rebuild.cursors import FoundCursor, rebuilt_cursors, unnamed_cursors
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.names import names_in_log, read_names
 from pulsar_meta.jobs.rebuild.old_store import names_in_objects
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of, read_bookkeeper_ledger
+from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.registry import open_store
@@ -154,6 +155,19 @@ def test_a_cursor_of_a_topic_without_ledgers_on_the_disks_is_named_and_not_writt
     assert (cursor.certainty, cursor.value) == ("lost+found", None)
     assert cursor.evidence == ("none of its ledgers is on the disks", "no record of it is written")
     assert cursor.facts == {"topic": None, "cursor": None, "position": "64:2", "cursor_ledger": 145}
+
+
+def test_a_cursor_without_a_name_is_a_line_to_fill_in_with_its_topic_if_that_has_a_name() -> None:
+    topics = (TopicName.parse("marks"), TopicName.parse("lost-found/ledgers/ledger-64"), None)
+    clues = CursorClues(7, frozenset((65, 64)), None, Position(64, 2))
+    cursors = [FoundCursor(clues, topic, None, "its subscription is unknown") for topic in topics]
+    named = FoundCursor(clues, topics[0], "holes", "the file of names")
+    lines = list(unnamed_cursors([*cursors, named]))
+    assert [line["topic"] for line in lines] == ["persistent://public/default/marks", None, None]
+    assert lines[0] == {
+        "ledger_id": 7, "topic": "persistent://public/default/marks", "cursor": None, "position": "64:2",
+        "ledgers": [64, 65], "evidence": ["its subscription is unknown"],
+    }  # fmt: skip
 
 
 def test_a_cursor_whose_entries_are_unreadable_says_so_even_if_its_topic_is_known() -> None:
