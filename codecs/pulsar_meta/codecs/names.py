@@ -1,7 +1,8 @@
 """Topic names, ledger ids, and their paths in the metadata store.
 
 Sources: apache/pulsar TopicName.getPersistenceNamingEncoding and util/Codec.java (java.net.URLEncoder),
-ScalableTopicResources.topicPath, SegmentTopicName (PIP-460);
+ScalableTopicResources.topicPath, SegmentTopicName (PIP-460),
+MetadataStoreTopicPoliciesService (5.0.0-M1, PIP-469);
 apache/bookkeeper util/StringUtils.java and meta/*HierarchicalLedgerManager.java.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Literal, NamedTuple
 from urllib.parse import quote_plus, unquote_plus
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
@@ -266,3 +268,33 @@ def ledger_of_path(path: str) -> int | None:
         return None
     digits = match[1].replace("/", "").replace("L", "")
     return int(digits) if len(digits) in (10, 19) else None
+
+
+# Policies of topics (PIP-469), one JSON record for each topic and scope. 5.0.0-M1 has them at the first root,
+# below `global` or `local`. The text of PIP-469 has the global ones there without a scope, and the local ones
+# at the second root. Partitions share the record of their topic.
+POLICIES_ROOTS = ("/admin/topic-policies", "/admin/local-policies/topic-policies")
+_policies_re = re.compile(
+    r"/admin/(?:topic-policies(?:/(?P<scope>global|local))?|local-policies/(?P<local>topic-policies))"
+    r"/(?P<tenant>[^/]+)/(?P<namespace>[^/]+)/(?P<domain>persistent|non-persistent|topic|segment)/(?P<name>[^/]+)"
+)
+
+
+class PoliciesPlace(NamedTuple):
+    """The topic and the scope of a record of policies."""
+
+    topic: TopicName
+    scope: Literal["global", "local"]
+
+
+def policies_place(path: str) -> PoliciesPlace | None:
+    """Return whose policies are stored at a path, None if it is another path."""
+    match = _policies_re.fullmatch(path)
+    if match is None:
+        return None
+    try:
+        name = decode_name(match["name"])
+    except DecodeError:
+        return None
+    topic = TopicName(match["tenant"], match["namespace"], name, match["domain"])
+    return PoliciesPlace(topic, "local" if match["local"] or match["scope"] == "local" else "global")

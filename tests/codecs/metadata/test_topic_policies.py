@@ -10,7 +10,8 @@ import json
 import pytest
 
 from pulsar_meta.codecs.documents.document import decode_document
-from pulsar_meta.codecs.metadata.topic_policies import policies_place, policy_names
+from pulsar_meta.codecs.documents.pulsar5_meaning import policy_names
+from pulsar_meta.codecs.names import policies_place
 
 # Retention, TTL and a limit of producers.
 WRITTEN = (

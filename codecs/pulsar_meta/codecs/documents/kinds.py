@@ -20,9 +20,14 @@ from pulsar_meta.codecs.documents.value import (
 )
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import shown
-from pulsar_meta.codecs.metadata.topic_policies import ROOTS as POLICIES_ROOTS
-from pulsar_meta.codecs.metadata.topic_policies import policies_place
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, split_managed_ledger_path
+from pulsar_meta.codecs.names import (
+    MANAGED_LEDGERS,
+    POLICIES_ROOTS,
+    TopicName,
+    ledger_of_path,
+    policies_place,
+    split_managed_ledger_path,
+)
 
 # The module that decodes and encodes each kind. Modules are imported on first use.
 FAMILIES: Final[dict[str, str]] = {

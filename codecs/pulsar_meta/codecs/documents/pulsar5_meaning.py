@@ -18,8 +18,7 @@ from pulsar_meta.codecs.documents.kinds import COUNTER_SUFFIX
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import Document, Number
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic, Segment, scalable_topic_of
-from pulsar_meta.codecs.metadata.topic_policies import policies_place, policy_names
-from pulsar_meta.codecs.names import SCALABLE_TOPICS, decode_name, split_scalable_path
+from pulsar_meta.codecs.names import SCALABLE_TOPICS, decode_name, policies_place, split_scalable_path
 from pulsar_meta.codecs.secrets import Texts
 from pulsar_meta.codecs.times import iso_time
 
@@ -201,10 +200,20 @@ def _segment(segment: Segment, topic: ScalableTopic) -> Document:
     return _present(members)
 
 
+# Members that are there without a policy. Those that end with `Set` say which others are there.
+_NO_POLICIES: Final = ("isGlobal", "globalPolicies")
+
+
 def _policies(value: Document, parts: list[str]) -> Document:
     place = policies_place(f"/admin/{'/'.join(parts)}")
     whose = {} if place is None else {"topic": str(place.topic), "scope": place.scope}
     return {**whose, "policies": policy_names(value)}
+
+
+def policy_names(record: Document) -> list[str]:
+    """Return the names of the policies that a topic's record sets."""
+    names = (name for name in record if not name.endswith("Set") and name not in _NO_POLICIES)
+    return [name for name in names if record[name] not in (None, {}, [])]
 
 
 def _below_topic(value: Document, parts: list[str]) -> Document:

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.metadata.topic_policies import ROOTS, PoliciesPlace, policies_place
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, POLICIES_ROOTS, PoliciesPlace, TopicName, policies_place
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.stores.base import Store
 
@@ -55,7 +54,7 @@ class Namespaces:
 
     def add_record(self, path: str, value: bytes) -> None:
         """Add the namespace of a schema's record, or of a record below /admin."""
-        if value and path.startswith(ROOTS):
+        if value and path.startswith(POLICIES_ROOTS):
             self.policies_of_topics.append(path)
             return
         if value and path.startswith(CLUSTERS):

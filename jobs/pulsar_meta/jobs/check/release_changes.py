@@ -14,8 +14,7 @@ from typing import Final, Literal
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
-from pulsar_meta.codecs.metadata.topic_policies import ROOTS
-from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, POLICIES_ROOTS, SCALABLE_TOPICS, TopicName
 from pulsar_meta.jobs.rewrite.readable import Version, holds_properties, is_release, parse_version
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
@@ -174,7 +173,7 @@ def _names_of_version_1(change: Change) -> Iterator[Reason]:
 
 def _policies_of_topics(change: Change) -> Iterator[Reason]:
     """Yield policies of topics in the store, which brokers before 5.0 do not read."""
-    for root in ROOTS:
+    for root in POLICIES_ROOTS:
         for record in change.values(root):
             if change.number < PULSAR_5:
                 text = f"policies of topics in the store (PIP-469), which {change.version} does not read"
