@@ -21,10 +21,12 @@ Capture = Callable[[str], Path]
 CAPTURES = ("pulsar-4.2.4", "pulsar-4.0.7", "pulsar-2.8.2", "pulsar-4.2.4-3bookies")
 GROUPS = 8
 SAMPLE = 5
-# Pairs on a capture with a seed for which a printed repair once did harm.
-HARMED_ONCE = (
+# Pairs on a capture with a seed that were judged wrongly once. The repairs for the first two did harm.
+MISJUDGED_ONCE = (
     ("pulsar-4.2.4", ("end_of_list_lost", "another_store_lists_it"), 0),
     ("pulsar-4.0.7", ("end_of_list_lost", "another_topic_lists_it"), 1),
+    # The metadata of two ledgers is the same by chance.
+    ("pulsar-2.8.2", ("count_low", "store_older_than_disks"), 6),
 )
 
 
@@ -46,8 +48,8 @@ def test_a_sample_of_pairs_is_judged_correctly(capture: Capture, tmp_path: Path,
     assert try_pairs(pairs, capture(name), tmp_path, CAPTURES.index(name)) > SAMPLE / 2
 
 
-@pytest.mark.parametrize(("name", "pair", "seed"), HARMED_ONCE)
-def test_repairs_that_did_harm_are_not_printed(
+@pytest.mark.parametrize(("name", "pair", "seed"), MISJUDGED_ONCE)
+def test_pairs_that_were_misjudged_are_judged_correctly(
     capture: Capture, tmp_path: Path, name: str, pair: tuple[str, str], seed: int
 ) -> None:
     assert try_pairs([pair], capture(name), tmp_path, seed) == 1

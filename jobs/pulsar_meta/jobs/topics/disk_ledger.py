@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Final, Literal
 
@@ -34,7 +34,8 @@ class DiskLedger:
     """One ledger on disks: its ends, and the contents of the entries there.
 
     Times are in milliseconds. `first_sequences` has each producer's first sequence id, and `next_sequences`
-    the ids that can follow its last one. `digest_type` is the one whose checksum matches.
+    the ids that can follow its last one. `digest_type` is the one whose checksum matches. `length` is the
+    number of bytes that the last entry has in its header.
     """
 
     ledger_id: int
@@ -49,6 +50,7 @@ class DiskLedger:
     last_time: int | None = None
     first_sequences: Mapping[str, int] = field(default_factory=dict)
     next_sequences: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    length: int | None = None
 
     @property
     def entries(self) -> int:
@@ -84,6 +86,7 @@ def read_disk_ledger(source: EntrySource, ledger_id: int) -> DiskLedger | None:
         next((entry.time for entry in reversed(at_end) if entry.time is not None), None),
         _first_sequences(at_begin),
         _next_sequences(at_end),
+        None if (end := read.get(last)) is None else end.length,
     )
 
 
@@ -149,6 +152,7 @@ class _Entry:
     producer: str = ""
     sequence: int = -1
     messages: int = 0
+    length: int | None = None
 
 
 def _read(source: EntrySource, ledger_id: int, entry_id: int) -> _Entry | None:
@@ -160,10 +164,12 @@ def _read(source: EntrySource, ledger_id: int, entry_id: int) -> _Entry | None:
         return None
     if entry.digest == "bad":
         return None
+    length = entry.length if raw.bookie else None
     try:
-        return _message(entry.digest_type, decode_frame(entry.data, verify=False))
+        message = _message(entry.digest_type, decode_frame(entry.data, verify=False))
     except DecodeError:
-        return _Entry(entry.digest_type, "schema" if _is_schema(entry.data) else "other")
+        message = _Entry(entry.digest_type, "schema" if _is_schema(entry.data) else "other")
+    return replace(message, length=length)
 
 
 def _message(digest_type: DigestType, frame: Frame) -> _Entry:
