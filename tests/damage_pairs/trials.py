@@ -95,7 +95,7 @@ def _is_met(expected: Expectation, case: Scenario, examined: Examined) -> bool:
 
 
 # Findings that explain others, which are then not listed.
-_INSTEAD = ("entry-log-missing", "bookie-emptied", "store-part-lost")
+_INSTEAD = ("entry-log-missing", "entry-log-damaged", "bookie-emptied", "store-part-lost")
 
 
 def _fits(expected: Expectation, one: Finding) -> bool:

@@ -57,6 +57,13 @@ class LedgerLocations:
         end = len(self.entry_ids) if last is None else bisect_right(self.entry_ids, last)
         return LedgerLocations(self.ledger_id, self.entry_ids[start:end], self.locations[start:end])
 
+    def rows(self, numbers: NDArray[np.int64]) -> LedgerLocations:
+        """Return the entries in these rows."""
+        import numpy as np
+
+        columns = (np.frombuffer(column, np.int64)[numbers] for column in (self.entry_ids, self.locations))
+        return LedgerLocations(self.ledger_id, *(array("q", column.tobytes()) for column in columns))
+
     def without(self, others: array[int]) -> LedgerLocations:
         """Return the entries that are not in `others`, which must be sorted."""
         import numpy as np
@@ -418,6 +425,25 @@ def within_files(located: Located) -> Positions:
         rows = np.flatnonzero(numbers == number)
         kept[rows] = _is_within(files, number, locations[rows] & 0xFFFFFFFF)
     return np.frombuffer(table.entry_ids, np.int64)[kept]
+
+
+def has_records(files: DataFiles, number: int, rows: LedgerLocations) -> NDArray[np.bool_]:
+    """Return, for each entry that an index places in file `number`, whether the file has its ids there.
+
+    Raises DecodeError if the file is missing, UnreachableError if it can't be read.
+    """
+    import numpy as np
+
+    from pulsar_meta.codecs.columns.words import WordReader
+
+    view, offsets = files.view(number), np.frombuffer(rows.locations, np.int64) & 0xFFFFFFFF
+    found = (offsets >= _SIZE) & (offsets + _IDS <= len(view))
+    if found.any():
+        reader, at = WordReader(view), offsets[found]
+        entry_ids = np.frombuffer(rows.entry_ids, np.int64)[found]
+        found[found] = (reader.big_endian(at) == rows.ledger_id) & (reader.big_endian(at + 8) == entry_ids)
+    files.check(number)
+    return found
 
 
 def _is_within(files: DataFiles, number: int, offsets: Positions) -> NDArray[np.bool_]:

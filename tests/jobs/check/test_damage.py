@@ -37,7 +37,13 @@ OF_COPIES = entry_damage.DAMAGE | {
 }
 # Tests of damaged directories and of stores of other clusters are in tests/damage_pairs and test_verdicts.
 WITH_OTHER_EVIDENCE = {
-    *("entry-log-missing", "bookie-directory-missing", "bookie-emptied", "store-part-lost"),
+    *(
+        "entry-log-missing",
+        "entry-log-damaged",
+        "bookie-directory-missing",
+        "bookie-emptied",
+        "store-part-lost",
+    ),
     *("store-older-than-disks", "ledgers-in-two-clusters", "ledger-metadata-copied"),
     *("entry-log-header", "bookie-index-damaged", "topics-without-trace", "registration-persistent"),
 }

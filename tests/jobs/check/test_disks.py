@@ -170,3 +170,114 @@ def test_policies_that_refer_to_a_missing_record_are_reported(
     del store.values[path]
     found = [each for each in check_findings(store) if each.code == "policy-reference-missing"]
     assert [each.evidence for each in found] == [{"kind": kind, "name": name}]
+
+
+def copy_another_log(log: Path) -> None:
+    other = sorted(log.parent.glob("*.log"), key=lambda path: path.stat().st_size)[-2]
+    shutil.copy(other, log)
+
+
+def cut(log: Path) -> None:
+    os.truncate(log, log.stat().st_size // 2)
+
+
+def cut_all(log: Path) -> None:
+    os.truncate(log, 0)
+
+
+def zero_the_middle(log: Path) -> None:
+    size = log.stat().st_size
+    overwrite(log, size // 4, bytes(size // 4))
+
+
+@pytest.mark.parametrize("name", ["pulsar-4.2.4", "pulsar-4.2.4-3bookies"])
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (copy_another_log, "it has other bytes where entries should be"),
+        (cut, "it ends after "),
+        (cut_all, "it is empty"),
+        (zero_the_middle, "it has other bytes where entries should be"),
+    ],
+)
+def test_a_damaged_entry_log_is_one_finding(
+    capture: Capture, tmp_path: Path, name: str, damage: Callable[[Path], None], text: str
+) -> None:
+    disks = copied_disks(capture, name, tmp_path)
+    log = max(disks.glob("bookie0/current/*.log"), key=lambda path: path.stat().st_size)
+    damage(log)
+    findings, _ = run_check(healthy_store(capture(name)), f"bookie-disk:{disks}", consequences=True)
+    [damaged] = [each for each in findings if each.code == "entry-log-damaged"]
+    assert (damaged.code, damaged.severity, damaged.path) == (
+        "entry-log-damaged",
+        Severity.ERROR,
+        str(log),
+    )
+    assert text in damaged.message
+    assert damaged.evidence["consequences"] >= len(findings) - 1 > 5
+    assert [each.code for each in run_check(healthy_store(capture(name)), f"bookie-disk:{disks}")[0]] == [
+        "entry-log-damaged"
+    ]
+
+
+def test_an_index_that_leads_elsewhere_does_not_accuse_the_log(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    rows: dict[tuple[int, ...], int | None] = {(25, entry_id): 0x7FFFFF00 for entry_id in (0, 49)}
+    change_rows(disks / "bookie0" / "current" / "locations", rows)
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
+    assert [(each.code, each.ledger_id, each.repair) for each in findings] == [("entry-missing", 25, None)]
+    assert "the index of a bookie is damaged" in findings[0].message
+
+
+def versions(disks: Path) -> list[Path]:
+    return [disks / f"bookie{number}" / "current" / "VERSION" for number in range(3)]
+
+
+def test_swapped_version_files_are_one_finding(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4-3bookies", tmp_path)
+    store = healthy_store(capture("pulsar-4.2.4-3bookies"))
+    first, second, _ = versions(disks)
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+    [swapped] = run_check(store, f"bookie-disk:{disks}")[0]
+    assert (swapped.code, swapped.severity) == ("cookie-differs", Severity.ERROR)
+    assert {swapped.evidence["directory"], swapped.evidence["other"]} == {
+        str(first.parent),
+        str(second.parent),
+    }
+    assert "they are swapped" in swapped.message
+    listed, run = run_check(store, f"bookie-disk:{disks}", consequences=True)
+    assert swapped.evidence["consequences"] >= len(listed) - 1 > 100
+    assert [why for what, why in run.not_checked.items() if what.startswith("copies on")]
+
+
+def test_a_version_file_copied_to_another_bookie_is_an_error(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4-3bookies", tmp_path)
+    first, second, _ = versions(disks)
+    shutil.copy(first, second)
+    [copied] = run_check(healthy_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")[0]
+    assert (copied.code, copied.path, copied.evidence["other"]) == ("cookie-differs", str(second), None)
+
+
+def test_old_disks_of_a_replaced_bookie_are_not_accused(capture: Capture, tmp_path: Path) -> None:
+    # The metadata names bookie1 for what is on the disks of bookie0.
+    disks = copied_disks(capture, "pulsar-4.2.4-3bookies", tmp_path)
+    first, second, third = versions(disks)
+    shutil.copy(second, first)
+    shutil.rmtree(second.parent.parent)
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
+    assert third.exists()
+    assert "cookie-differs" not in {each.code for each in findings}
+
+
+def test_swapped_indexes_do_not_accuse_the_version_files(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4-3bookies", tmp_path)
+    first, second = (disks / name / "current" / "locations" for name in ("bookie0", "bookie1"))
+    first.rename(tmp_path / "kept")
+    second.rename(first)
+    (tmp_path / "kept").rename(second)
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
+    codes = {each.code for each in findings}
+    assert "bookie-index-damaged" in codes
+    assert "cookie-differs" not in codes

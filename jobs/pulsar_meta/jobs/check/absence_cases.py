@@ -33,6 +33,7 @@ def judge_absence(
         return
     bookies = suspicion.evidence.get("bookies")
     logs = [log for log in ledger.missing_logs if not bookies or log.bookie in bookies]
+    logs = [log for log in logs if context.is_damaged(log)]
     gaps = [gap for gap in ledger.gaps if not bookies or gap.bookie is None or gap.bookie in bookies]
     gaps += context.bookies_not_given(ledger) if may_have_copies and not bookies else []
     if logs:
@@ -62,7 +63,9 @@ def _damaged_index(hidden: list[str]) -> Case:
 
 
 def _judge_copies(context: CaseContext, suspicion: Finding, bookies: list[str]) -> Iterator[Finding]:
-    """Yield that copies are missing, unless one of the bookies has lost everything."""
+    """Yield that copies are missing, unless a bookie lost everything or a VERSION is in the wrong place."""
+    if context.causes.add_cookie(bookies, suspicion):
+        return
     emptied = list(filter(context.is_emptied, bookies))
     for bookie in emptied:
         context.causes.add_bookie(bookie, suspicion)

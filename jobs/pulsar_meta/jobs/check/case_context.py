@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,9 @@ from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.disks import unindexed
 from pulsar_meta.jobs.check.root_causes import RootCauses
-from pulsar_meta.jobs.topics.completeness import Gap
+from pulsar_meta.jobs.topics.completeness import Gap, MissingLog
 from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.jobs.topics.evidence import (
     Case,
@@ -34,6 +36,8 @@ _NAMED: Final = 3
 _OF_COPIES: Final = frozenset(
     ("ledger-not-listed", "ledger-foreign", "ledger-in-two-topics", "orphan-ledger")
 )
+# The number of ledgers of a damaged entry log whose entries are searched for in the other logs.
+_SEARCHED: Final = 16
 _NAME_STORE: Final = "If another cluster uses this BookKeeper, name its store (--other-store URL)"
 
 
@@ -57,6 +61,8 @@ class CaseContext:
     _topics: dict[str, TopicLedgers] = field(default_factory=dict)
     _contested: frozenset[str] | None = None
     _emptied: dict[str, bool] = field(default_factory=dict)
+    _damaged: set[str] = field(default_factory=set)
+    _searched: Counter[str] = field(default_factory=Counter)
 
     def topic(self, name: str) -> TopicLedgers:
         """Return a topic's current ledgers and acknowledgements; no ledgers if it has no readable record."""
@@ -180,6 +186,19 @@ class CaseContext:
                 owner.name for owner in owners if owner is not None and owner.role == "data"
             )
         return name in self._contested
+
+    def is_damaged(self, log: MissingLog) -> bool:
+        """Return False if a log exists and all its entries are elsewhere in the logs: the index is damaged.
+
+        One ledger whose entries are nowhere else decides for the log. A bookie that replayed its journal may
+        have others twice. The search may read all logs, so only some ledgers of a log are searched for.
+        """
+        source, searched = self.reader.source, self._searched[log.file]
+        if log.file not in self._damaged and searched < _SEARCHED:
+            self._searched[log.file] += 1
+            if not (log.why and source is not None and unindexed(source, log.ledger_id)):
+                self._damaged.add(log.file)
+        return log.file in self._damaged
 
     def is_emptied(self, bookie: str) -> bool:
         """Return True if the disks of a bookie were given and have no entry of any ledger."""

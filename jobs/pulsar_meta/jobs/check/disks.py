@@ -24,7 +24,8 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.ledger_index import LedgerIndex
-from pulsar_meta.jobs.topics.completeness import Completeness
+from pulsar_meta.jobs.check.misplaced_cookies import directory_of
+from pulsar_meta.jobs.topics.completeness import Completeness, missing_logs
 
 _VERSIONS: Final = (0, 1)
 
@@ -89,16 +90,13 @@ def unindexed(source: EntrySource, ledger_id: int) -> list[str]:
 
     Reads the logs that may have entries of the ledger.
     """
-    from pulsar_meta.entries.locations import within_files
-
     found = []
     for part in source.parts:
         logs = part.entry_logs
         if logs is None or part.index_fault is not None:
             continue
-        known = {
-            entry_id for table in part.located(ledger_id) or () for entry_id in within_files(table).tolist()
-        }
+        lost = {entry_id for log in missing_logs(part, ledger_id) for entry_id in log.entry_ids}
+        known = set(part.entry_ids(ledger_id)) - lost
         found += [
             logs.name(number) for number in sorted(logs.paths) if _has_more(logs, number, ledger_id, known)
         ]
@@ -136,7 +134,7 @@ def states_missing(source: EntrySource, index: LedgerIndex) -> Iterator[Finding]
                 "bookie-index-damaged",
                 f"the index of {whose} has no state of {len(ledgers)} ledgers that have entries there, so the"
                 f" bookie does not serve them; the first is {ledgers[0]}",
-                path=_directory_of(part),
+                path=directory_of(part),
                 evidence={"bookie": bookie, "part": "index", "ledgers": len(ledgers)},
             )
 
@@ -149,8 +147,3 @@ def _without_state(part: EntrySource) -> set[int]:
         # The damaged database is reported on its own.
         return set()
     return set() if known is None else set(part.ledgers()) - known
-
-
-def _directory_of(part: EntrySource) -> str:
-    logs = part.entry_logs
-    return next((str(path.parent) for path in logs.paths.values()), part.url) if logs else part.url

@@ -6,12 +6,13 @@ The cause is one finding that counts the topics and ledgers it affects. Its cons
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.check.misplaced_cookies import MisplacedCookie, misplaced_cookies
 from pulsar_meta.jobs.topics.completeness import Gap, MissingLog, first_missing_logs
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.stores.base import Store
@@ -30,6 +31,7 @@ class _Group:
     ledgers: set[int] = field(default_factory=set)
     codes: Counter[str] = field(default_factory=Counter)
     severity: Severity = Severity.NOTE
+    why: str = ""
 
     def add(self, consequence: Finding) -> None:
         if consequence.topic is not None:
@@ -39,6 +41,11 @@ class _Group:
         self.codes[consequence.code] += 1
         if consequence.severity.rank < self.severity.rank:
             self.severity = consequence.severity
+
+    def note_why(self, why: str) -> None:
+        """Keep why a log is damaged. Other bytes in it say more than an early end."""
+        if not self.why or self.why.startswith("ends"):
+            self.why = why
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -61,20 +68,28 @@ class RootCauses:
     _bookies: dict[str, _Group] = field(default_factory=dict)
     _lost: dict[str, _Group] = field(default_factory=dict)
     _unknown: _Group = field(default_factory=_Group)
+    _cookies: dict[MisplacedCookie, _Group] = field(default_factory=dict)
 
-    def add_missing(self, reader: EvidenceReader) -> None:
+    def add_missing(self, reader: EvidenceReader, is_damaged: Callable[[MissingLog], bool]) -> None:
         """Add everything that is known to be missing, whether or not a finding depends on it."""
         for gap in reader.complete.every_gap:
             self._gaps.setdefault(gap, _Group())
+        for cookie in misplaced_cookies(reader):
+            self._cookies.setdefault(cookie, _Group())
         for log in (
             () if reader.source is None or reader.complete.lives else first_missing_logs(reader.source)
         ):
-            self._logs.setdefault((log.bookie, log.file), _Group()).ledgers.add(log.ledger_id)
+            if is_damaged(log):
+                group = self._logs.setdefault((log.bookie, log.file), _Group())
+                group.ledgers.add(log.ledger_id)
+                group.note_why(log.why)
 
     def add_log(self, logs: Sequence[MissingLog], consequence: Finding) -> None:
         """Count a finding that missing entry logs explain."""
         for log in logs:
-            self._logs.setdefault((log.bookie, log.file), _Group()).add(consequence)
+            group = self._logs.setdefault((log.bookie, log.file), _Group())
+            group.add(consequence)
+            group.note_why(log.why)
         self.consequences.append(consequence)
 
     def add_gap(self, gaps: Sequence[Gap], consequence: Finding) -> None:
@@ -82,6 +97,15 @@ class RootCauses:
         for gap in gaps:
             self._gaps.setdefault(gap, _Group()).add(consequence)
         self.consequences.append(consequence)
+
+    def add_cookie(self, bookies: Sequence[str], consequence: Finding) -> bool:
+        """Count a finding about copies if the disks of one of the bookies have the wrong VERSION."""
+        cookies = [each for each in self._cookies if {each.bookie, each.owner} & {*bookies}]
+        for cookie in cookies:
+            self._cookies[cookie].add(consequence)
+        if cookies:
+            self.consequences.append(consequence)
+        return bool(cookies)
 
     def add_bookie(self, bookie: str, consequence: Finding) -> None:
         """Count a finding that is explained by a bookie that has lost everything."""
@@ -136,6 +160,11 @@ class RootCauses:
             self.not_checked[str(gap)] = entries
             if group.codes and gap.part == "directory":
                 yield _directory_finding(gap, group)
+        for cookie, group in self._cookies.items():
+            self.not_checked[f"copies on bookies {cookie.bookie} and {cookie.owner}"] = (
+                "a VERSION is misplaced"
+            )
+            yield _cookie_finding(cookie, group)
         for bookie, group in sorted(self._bookies.items()):
             yield _bookie_finding(bookie, group)
         for path, group in sorted(self._lost.items()):
@@ -146,9 +175,12 @@ class RootCauses:
 
 def _log_finding(bookie: str | None, file: str, group: _Group) -> Finding:
     whose = "a bookie's index" if bookie is None else f"the index of bookie {bookie}"
+    text = f"refers to entry log {file}, which does not exist"
+    if group.why:
+        text = f"places entries in entry log {file} that it does not have: it {group.why}"
     return finding(
-        "entry-log-missing",
-        f"{whose} refers to entry log {file}, which does not exist; this affects {group.text}",
+        "entry-log-damaged" if group.why else "entry-log-missing",
+        f"{whose} {text}; this affects {group.text}",
         severity=Severity.ERROR if group.severity is Severity.ERROR else Severity.WARNING,
         path=file,
         evidence={"bookie": bookie, "file": file, **group.numbers},
@@ -163,6 +195,28 @@ def _directory_finding(gap: Gap, group: _Group) -> Finding:
         severity=Severity.WARNING,
         path=gap.place,
         evidence={"bookie": gap.bookie, "directory": gap.place, **group.numbers},
+    )
+
+
+def _cookie_finding(cookie: MisplacedCookie, group: _Group) -> Finding:
+    text = (
+        f"the file VERSION in {cookie.directory} is that of bookie {cookie.bookie}, but the entries there"
+        f" are those that bookie {cookie.owner} should have"
+    )
+    if cookie.other is not None:
+        text += f", and the other way round in {cookie.other}: they are swapped"
+    affects = f"; this affects {group.text}" if group.codes else ""
+    return finding(
+        "cookie-differs",
+        f"{text}{affects}",
+        path=f"{cookie.directory}/VERSION",
+        evidence={
+            "directory": cookie.directory,
+            "bookie": cookie.bookie,
+            "owner": cookie.owner,
+            "other": cookie.other,
+            **group.numbers,
+        },
     )
 
 

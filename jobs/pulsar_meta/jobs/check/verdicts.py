@@ -105,7 +105,7 @@ class Verdicts:
     def findings(self) -> Iterator[Finding]:
         """Yield the judged findings, root causes first. Raises UnreachableError."""
         context = self._context()
-        context.causes.add_missing(context.reader)
+        context.causes.add_missing(context.reader, context.is_damaged)
         copies: list[Finding] = []
         if self.groups_copies:
             copies, self._pending = without_copies(context, self._pending)

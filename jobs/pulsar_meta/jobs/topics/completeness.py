@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import NOWHERE, BookieLayout, find_bookies, place, split_url
+
+if TYPE_CHECKING:
+    from pulsar_meta.entries.data_files import DataFiles
+    from pulsar_meta.entries.locations import LedgerLocations
 
 DISK: Final = "bookie-disk:"
 Part = Literal["cookie", "directory", "index", "journal", "entry log", "disk"]
@@ -43,9 +47,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class MissingLog:
-    """An entry log that does not exist although a bookie's index refers to it.
+    """An entry log without entries that a bookie's index places in it, because it is missing or damaged.
 
-    `entry_ids` are the entries of one ledger that should be in it.
+    `entry_ids` are the entries of one ledger that should be in it. `why` describes a log that exists.
     """
 
     bookie: str | None
@@ -53,6 +57,7 @@ class MissingLog:
     number: int
     ledger_id: int
     entry_ids: tuple[int, ...] = field(repr=False)
+    why: str = ""
 
     @property
     def file(self) -> str:
@@ -62,7 +67,8 @@ class MissingLog:
     @property
     def gap(self) -> Gap:
         """The missing file as a gap."""
-        return Gap(self.bookie, "entry log", self.file, "does not exist, and the index refers to it")
+        why = self.why or "does not exist, and the index refers to it"
+        return Gap(self.bookie, "entry log", self.file, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,10 @@ def directories_not_given(source: EntrySource, urls: Sequence[str] = ()) -> list
 
 
 def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:
-    """Yield the entry logs that do not exist although the index refers to them for a ledger. Needs NumPy."""
+    """Yield the entry logs without entries of a ledger that the index places in them. Needs NumPy.
+
+    Reads the ids of each entry. Raises UnreachableError.
+    """
     for part in source.parts:
         yield from _missing_logs_of(part, ledger_id, 0, last)
 
@@ -175,18 +184,37 @@ def _missing_logs_of(part: EntrySource, ledger_id: int, first: int, last: int | 
     for files, table in part.located(ledger_id, first, last) or ():
         numbers = np.frombuffer(table.locations, np.int64) >> 32
         for number in np.unique(numbers).tolist():
-            path = files.paths.get(number)
-            if path is not None and path.exists():
+            rows = table.rows(np.flatnonzero(numbers == number))
+            entry_ids, why = _lost_in(files, number, rows)
+            if not entry_ids:
                 continue
-            entry_ids = np.frombuffer(table.entry_ids, np.int64)[numbers == number]
+            path = files.paths.get(number)
             parents = dict.fromkeys(str(file.parent) for file in files.paths.values())
             bookie = next(iter(part.bookies or ()), None)
             directory = str(path.parent) if path is not None else next(iter(parents), part.url)
-            yield MissingLog(bookie, directory, number, ledger_id, tuple(entry_ids.tolist()))
+            yield MissingLog(bookie, directory, number, ledger_id, entry_ids, why)
+
+
+def _lost_in(files: DataFiles, number: int, rows: LedgerLocations) -> tuple[tuple[int, ...], str]:
+    """Return the entries that a log should have and does not have, and what is wrong with an existing log."""
+    from pulsar_meta.entries.locations import has_records
+
+    path = files.paths.get(number)
+    if path is None or not path.exists():
+        return tuple(rows.entry_ids), ""
+    found = has_records(files, number, rows)
+    lost = tuple(entry_id for entry_id, is_there in zip(rows.entry_ids, found, strict=True) if not is_there)
+    return lost, _what_is_wrong(len(files.view(number)), max(rows.locations) & 0xFFFFFFFF)
+
+
+def _what_is_wrong(size: int, last_offset: int) -> str:
+    if not size:
+        return "is empty"
+    return f"ends after {size} bytes" if last_offset >= size else "has other bytes where entries should be"
 
 
 def first_missing_logs(source: EntrySource) -> Iterator[MissingLog]:
-    """Yield the missing entry logs that the index refers to for the first or last entry of any ledger.
+    """Yield the entry logs that should have the first or last entry of any ledger, and do not have it.
 
     Only two entries per ledger are looked up, to be fast. A missing log in the middle of a ledger is found
     when the ledger's entries are counted.

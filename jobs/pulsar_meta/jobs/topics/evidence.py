@@ -124,8 +124,8 @@ class LedgerEvidence:
     `metadata` tells whether BookKeeper has metadata, `bookkeeper` is its content. `created` is the creation
     time in ms, from the metadata or else from the store. `twin` is another ledger whose metadata is
     identical, byte for byte. `disk` is None if no given disk has an entry. `gaps` are the parts of its
-    bookies that were not given or can't be read, `missing_logs` are missing entry logs that an index refers
-    to for this ledger, and `other_clusters` are records of other clusters that refer to it.
+    bookies that were not given or can't be read, `missing_logs` are entry logs without entries of it that an
+    index places there, and `other_clusters` are records of other clusters that refer to it.
     """
 
     ledger_id: int
