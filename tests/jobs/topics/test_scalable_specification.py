@@ -99,6 +99,28 @@ def test_c2_a_key_is_in_the_segment_of_its_hash(folder: Path, tmp_path: Path) ->
     assert found > 1000
 
 
+def test_c2_partitions_before_a_migration_were_chosen_by_javas_hash(folder: Path, tmp_path: Path) -> None:
+    """compatibility.md names Murmur3 here, but the Java client's default for partitions is JavaStringHash."""
+    parts = [
+        part.topic
+        for topic in topics(folder)
+        for part in topic.segments
+        if part.is_migrated and part.topic.partitioned
+    ]
+    placed = [(number, key) for number, part in enumerate(parts) for key in keys(folder, part, tmp_path)]
+    assert len(parts) == 2
+    assert len(placed) > 50
+    assert all(java_hash(key) % len(parts) == number for number, key in placed)
+
+
+def java_hash(text: str) -> int:
+    """Return Java's String.hashCode of a text without surrogates, with the sign bit cleared."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF
+
+
 def keys(folder: Path, topic: TopicName, state: Path) -> list[str]:
     """Return the keys of the messages in a segment, one for each message that has a key."""
     where = (
