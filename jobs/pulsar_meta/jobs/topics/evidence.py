@@ -417,10 +417,17 @@ def _may_be_copy(ledger: LedgerEvidence, listed: Ledger | None) -> bool:
         return known is not None
     if known.last_entry is None:
         return False
+    agree = listed is not None and _agree(listed, known)
     disk = ledger.disk
     if disk is not None and not ledger.gaps and not ledger.missing_logs:
         # If the list and the metadata agree, disks that differ have lost entries.
-        agree = listed is not None and (listed.counted - 1, listed.size) == (known.last_entry, known.length)
         return not agree and (disk.last_entry != known.last_entry or disk.length not in (None, known.length))
+    if listed is not None and listed.counted:
+        return not agree
     # If a list contains the ledger, its metadata can be genuine even though no bookie has an entry.
     return listed is None and ledger.is_nowhere and known.last_entry >= 0
+
+
+def _agree(listed: Ledger, known: BookkeeperLedger) -> bool:
+    """True if a topic's list and BookKeeper's metadata have the same end and size of a ledger."""
+    return listed.counted - 1 == known.last_entry and listed.size in (None, known.length)
