@@ -110,7 +110,7 @@ def completeness_of(source: EntrySource | None, urls: Sequence[str] = ()) -> Com
     """
     if source is None:
         return COMPLETE
-    given = list(urls) or list(dict.fromkeys(part.url for part in source.parts))
+    given = _given(source, urls)
     gaps: dict[str | None, list[Gap]] = {}
     known = set[str]()
     for layout in _layouts(given):
@@ -165,8 +165,16 @@ def _candidates(layout: BookieLayout, listed: Sequence[Path], of_part: Sequence[
 
 
 def directories_not_given(source: EntrySource, urls: Sequence[str] = ()) -> list[Gap]:
-    """Return the ledger directories of the given bookies that were not given. `urls` as above."""
-    return [gap for gap in completeness_of(source, urls).every_gap if gap.part == "directory"]
+    """Return the ledger directories of the given bookies that were not given. `urls` as above.
+
+    Reads no data. Raises UnreachableError if a directory can't be listed.
+    """
+    gaps = (gap for layout in _layouts(_given(source, urls)) for gap in layout_gaps(layout))
+    return sorted({gap: None for gap in gaps if gap.part == "directory"}, key=lambda gap: gap.bookie or "")
+
+
+def _given(source: EntrySource, urls: Sequence[str]) -> list[str]:
+    return list(urls) or list(dict.fromkeys(part.url for part in source.parts))
 
 
 def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:
