@@ -87,10 +87,10 @@ def decode(
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_secrets)
     snapshots = options.kind not in READ_AS_TEXT
     form = InputForm(_text_form(text, lines), lines, max_size, snapshots)
-    is_default = not (inputs or store or stdin_names)
+    reads_stdin = not (inputs or store or stdin_names)
     if stdin_names and (inputs or store):
         raise UsageError("--stdin-names can't be combined with FILE arguments or --store")
-    inputs = inputs or ([] if store or stdin_names or sys.stdin.isatty() else [STDIN])
+    inputs = [STDIN] if reads_stdin and not sys.stdin.isatty() else inputs or []
     store = store or _store_of_paths(shell, inputs)
     values = values_of_files(_listed_names(), form, open_input) if stdin_names else None
     values = values or _open_inputs(shell, inputs, store, form)
@@ -98,7 +98,7 @@ def decode(
         shell.emit_bytes([_raw_bytes(list(islice(values, 2)), options)])
         return
     first = list(islice(values, 1))
-    if is_default and first and not first[0].data and not first[0].error:
+    if reads_stdin and first and not first[0].data and not first[0].error:
         raise UsageError(
             "stdin is empty: add files, paths of a store such as /managed-ledgers, or --store URL"
         )
