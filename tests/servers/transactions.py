@@ -34,8 +34,8 @@ _ALWAYS: Final = {
     "transactionBufferSnapshotMinTimeInMillis": "1000",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "managedLedgerMaxEntriesPerLedger": "12",
-    # By default as many threads as cores. The recovery of a topic's transactions waits in one of them for
-    # that of a subscription, for ever if both have the same one (apache/pulsar#24401).
+    # By default as many threads as cores. If a topic and its subscription have the same thread, the recovery
+    # of the topic's transactions never ends (apache/pulsar#24401).
     "numTransactionReplayThreadPoolSize": "32",
 }
 _BATCHED: Final = {

@@ -16,7 +16,7 @@ RECOVERED = ("Ready", "NoSnapshot")
 def transaction_buffer(topic: str) -> dict[str, Any]:
     """Return the position up to which readers of a topic may read, and the number of open transactions.
 
-    A broker that fails to recover the buffer closes the topic and leaves this buffer unready for ever
+    A broker that fails to recover the buffer closes the topic and never makes this buffer ready
     (TopicTransactionBuffer.recoverExceptionally), so each try loads the topic again if it was closed. While a
     topic is being closed, loading it fails.
     """

@@ -27,7 +27,7 @@ DEFAULT_MAX_UNPACKED: Final = 512 << 20
 USUAL_RATIO: Final = 64
 # Snappy compresses to a 22nd at most, and ZooKeeper's snapshots of Pulsar's records to a seventh.
 USUAL_SNAPPY_RATIO: Final = 16
-# Values of so many bytes are not counted.
+# Values up to this size, in bytes, are not counted.
 HARMLESS: Final = 1 << 18
 
 

@@ -146,7 +146,7 @@ _COLOURS: Final = {"error": "1;31", "warning": "1;33", "note": "1;36", "bold": "
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What blocks are printed on. `width` is None and `colours` False if it is not a terminal."""
+    """The output of blocks. `width` is None and `colours` is False unless it is a terminal."""
 
     width: int | None = None
     colours: bool = False
