@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.codes import Finding, Severity, first_of
 from pulsar_meta.jobs.check.disks import unindexed
 from pulsar_meta.jobs.check.root_causes import RootCauses
 from pulsar_meta.jobs.topics.completeness import Gap, MissingLog
@@ -167,10 +167,9 @@ class CaseContext:
         topics = sorted(self.with_unlisted - {str(name)})
         if len(topics) < _MANY or any(piece.witness is Witness.DISKS for piece in case.supports):
             return case
-        some = ", ".join(topics[:_NAMED]) + (", …" if len(topics) > _NAMED else "")
         text = (
-            f"{len(topics)} other topics have ledgers that no list has ({some}), so another cluster may use"
-            " BookKeeper"
+            f"{len(topics)} other topics have ledgers that no list has ({first_of(topics, _NAMED)}),"
+            " so another cluster may use BookKeeper"
         )
         return replace(
             case, contradicts=(*case.contradicts, Piece(Witness.OTHER_CLUSTER, text)), next_step=_NAME_STORE

@@ -282,3 +282,8 @@ class Finding:
 def finding(name: str, message: str, *, severity: Severity | None = None, **fields: Any) -> Finding:
     """Return a finding of a code, with the code's severity by default; `fields` are those of Finding."""
     return Finding(name, severity or code(name).severity, message, **fields)
+
+
+def first_of(items: Sequence[object], most: int) -> str:
+    """Return the first `most` items for a finding's text, with "…" if there are more."""
+    return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.names import TopicName, decode_name
 from pulsar_meta.jobs.check.case_context import CaseContext, with_case
-from pulsar_meta.jobs.check.codes import Finding, finding
+from pulsar_meta.jobs.check.codes import Finding, finding, first_of
 from pulsar_meta.jobs.check.orphans import path_of
 from pulsar_meta.jobs.topics.evidence import Case, Piece, Witness
 from pulsar_meta.jobs.topics.owners import Owner, Role, named_by
@@ -70,8 +70,7 @@ def _finding(copy: _Copy) -> Finding:
     findings = "1 finding" if count == 1 else f"{count} findings"
     text = f"its record looks like a copy of that of {copy.original}; this explains {findings}"
     if copy.own:
-        own = ", ".join(map(str, copy.own[:_NAMED])) + (", …" if len(copy.own) > _NAMED else "")
-        text += f". Ledgers that were created for it and that it does not name: {own}"
+        text += f". Ledgers that were created for it and that it does not name: {first_of(copy.own, _NAMED)}"
     suspicion = finding(
         COPIED_RECORD,
         text,
@@ -181,9 +180,7 @@ def _orphans(
 
 
 def _copied_cursors(context: CaseContext, suspicions: Sequence[Finding]) -> Iterator[_Copy]:
-    groups = _groups(
-        suspicions, OF_POSITIONS | OF_POINTERS, lambda each: each.path and each.cursor and each.path
-    )
+    groups = _groups(suspicions, OF_POSITIONS | OF_POINTERS, lambda each: each.path if each.cursor else None)
     for path, wrong in groups.items():
         name, cursor = str(wrong[0].topic), str(wrong[0].cursor)
         original = _original_of(context, path)
@@ -212,11 +209,11 @@ def _original_of(context: CaseContext, path: str) -> tuple[Owner, int] | None:
     """Find another cursor with the same record, by the owners of the ledgers that the record names."""
     store = context.reader.store
     (record,) = store.read_many([path])
+    if record is None:
+        return None
     try:
-        info = None if record is None else decode_cursor(record.value)
+        info = decode_cursor(record.value)
     except DecodeError:
-        info = None
-    if record is None or info is None:
         return None
     state = [info.cursorsLedgerId] if info.cursorsLedgerId != STATE_IN_RECORD else []
     for ledger_id in (*state, info.markDeleteLedgerId):
@@ -227,11 +224,10 @@ def _original_of(context: CaseContext, path: str) -> tuple[Owner, int] | None:
             topic = TopicName.parse(owner.name)
         except UsageError:
             continue
-        names = store.children(topic.path) if owner.cursor is None else [None]
-        paths = [
-            f"{topic.path}/{name}" if name is not None else topic.cursor_path(str(owner.cursor))
-            for name in names
-        ]
+        if owner.cursor is None:
+            paths = [f"{topic.path}/{name}" for name in store.children(topic.path)]
+        else:
+            paths = [topic.cursor_path(owner.cursor)]
         for other in store.read_many([each for each in paths if each != path]):
             if other is not None and other.value == record.value:
                 found = TopicName.from_path(topic.path)

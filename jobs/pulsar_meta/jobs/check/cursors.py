@@ -1,14 +1,12 @@
 """The cursors of a topic: their positions, the ledgers with their state, and the ledgers that they refer to.
 
 Sources: apache/pulsar ManagedCursorImpl (recover, recoverFromLedger, recoveredCursor), PersistentTopic,
-TwoPhaseCompactor, CompactedTopicImpl, BucketDelayedDeliveryTracker; apache/pulsar#26483 (recovery drops the
-reference to compacted data). The effects on brokers were tested with 4.0.7 and 4.2.4.
+BucketDelayedDeliveryTracker. The effects on brokers were tested with 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -17,18 +15,17 @@ from pulsar_meta.codecs.metadata.acks import Acks, acks_of, has_acks
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check import compaction
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView, is_internal
 from pulsar_meta.jobs.cursors.subscriptions import RANGES_IN_RECORD, Limits, UsedLimit
 from pulsar_meta.jobs.topics.backlog import backlog
 from pulsar_meta.jobs.topics.cursors import rewound_to
-from pulsar_meta.jobs.topics.owners import COMPACTION, bucket_ledgers
+from pulsar_meta.jobs.topics.owners import bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
-_HORIZON: Final = "compaction-horizon-differs"
-_STALLS: Final = "reading compacted stalls"
 _NEAR: Final = 0.8
 # BookKeeper's default of nettyMaxFrameSizeBytes.
 FRAME_LIMIT: Final = 5 << 20
@@ -81,7 +78,7 @@ def _unread_below(view: TopicView, cursor: CursorView, at: Position) -> Iterator
 def _beyond_topic(view: TopicView, cursor: CursorView, at: Position, end: Position | None) -> Finding:
     return finding(
         "cursor-beyond-end",
-        f"its position {_text(at)} is beyond the end of the topic: loading moves it to the end, and its"
+        f"its position {at.text} is beyond the end of the topic: loading moves it to the end, and its"
         " backlog counts as read",
         evidence={"mark_delete": list(at), "end": None if end is None else list(end)},
         **view.cursor_place(cursor.name),
@@ -92,7 +89,7 @@ def _beyond_ledger(view: TopicView, cursor: CursorView, at: Position, entries: i
     skipped = _entries_up_to(view, at)
     return finding(
         "cursor-beyond-end",
-        f"its position {_text(at)} can't be right, because the ledger has {entries} entries: the broker"
+        f"its position {at.text} can't be right, because the ledger has {entries} entries: the broker"
         f" continues with the next ledger, and the {skipped} entries before it count as read",
         evidence={"mark_delete": list(at), "entries": entries, "entries_before": skipped},
         **view.cursor_place(cursor.name),
@@ -103,12 +100,12 @@ def _outside_list(view: TopicView, cursor: CursorView, at: Position) -> Iterator
     """Check a position in a ledger that the topic does not list, below its last ledger."""
     facts, skipped = view.facts(at.ledger_id), _entries_up_to(view, at)
     place, evidence = view.cursor_place(cursor.name), {"mark_delete": list(at), "entries_before": skipped}
-    text = f"its position {_text(at)} is in a ledger that is not listed"
+    text = f"its position {at.text} is in a ledger that is not listed"
     if facts.owner_hash not in (0, view.own_hash):
         owner = facts.owner
         named = "" if owner is None else f" ({owner.role} of {owner.name})"
         effect = f"the {skipped} entries before it count as read" if skipped else "it goes back to the start"
-        text = f"its position {_text(at)} is in a ledger of something else{named}: {effect}"
+        text = f"its position {at.text} is in a ledger of something else{named}: {effect}"
         evidence |= {} if owner is None else {"owner": owner.name, "role": owner.role}
         severity = Severity.ERROR if skipped else Severity.WARNING
         yield finding("cursor-in-vanished-ledger", text, severity=severity, evidence=evidence, **place)
@@ -128,10 +125,6 @@ def _entries_up_to(view: TopicView, at: Position) -> int:
     The position is beyond the entries of its ledger, or in a ledger that is not listed.
     """
     return sum(ledger.entries or 0 for ledger in view.ledgers if ledger.ledger_id <= at.ledger_id)
-
-
-def _text(at: Position) -> str:
-    return f"{at.ledger_id}:{at.entry_id}"
 
 
 def end_of(view: TopicView) -> Position | None:
@@ -224,7 +217,7 @@ def state_ledgers(view: TopicView) -> Iterator[Finding]:
                 "cursor-ledger-foreign",
                 f"its state should be in ledger {ledger_id}, which was created as {purpose}: the topic"
                 " does not load",
-                evidence={} if owner is None else {"owner": owner.name, "role": owner.role},
+                evidence=facts.owner_evidence,
                 **place,
             )
         elif facts.metadata == "absent":
@@ -246,7 +239,7 @@ def _unread_state(view: TopicView, cursor: CursorView, place: Place) -> Iterator
         yield finding("cursor-ledger-unreadable", text, evidence=evidence, **place)
         return
     last = view.facts(state.ledger_id).last_entry
-    complete = view.context.asks_bookies or _has_all(source.bookies, view.facts(state.ledger_id))
+    complete = view.has_every_bookie(view.facts(state.ledger_id))
     if complete and last is None and state.entry_id is None:
         # A record refers to a ledger only after the ledger's first entry was written.
         yield _state_lost(view, cursor, "no bookie has an entry of it", place)
@@ -277,11 +270,6 @@ def _size_of(source: EntrySource, ledger_id: int, entry_id: int) -> int:
         return len(source.read(ledger_id, entry_id).data)
     except (NotFoundError, DecodeError):
         return 0
-
-
-def _has_all(given: frozenset[str] | None, facts: LedgerFacts) -> bool:
-    """Return True if every bookie of a ledger's ensembles was given."""
-    return given is not None and facts.bookies.all <= given
 
 
 def _state_lost(view: TopicView, cursor: CursorView, why: str, place: Place) -> Finding:
@@ -360,113 +348,6 @@ def _is_retained(ledger: Ledger, at: Position) -> bool:
     return (ledger.ledger_id, last) > (at.ledger_id, at.entry_id)
 
 
-def compaction(view: TopicView) -> Iterator[Finding]:
-    """Check that the compaction cursor refers to the compacted data, and that it exists."""
-    cursor = next((each for each in view.cursors if each.name == COMPACTION), None)
-    if cursor is not None and not cursor.known:
-        return
-    ledger_id = None if cursor is None else cursor.compacted_ledger
-    if ledger_id is None:
-        yield from _lost_reference(view, cursor)
-        return
-    place, facts = view.cursor_place(COMPACTION, ledger_id), view.facts(ledger_id)
-    if facts.role not in ("", "other", "compacted") or _is_other_topics(view, facts):
-        yield _foreign_compaction(view, cursor, facts, place)
-    elif facts.metadata == "absent":
-        text = f"its compacted data is in ledger {ledger_id}, which BookKeeper doesn't know: {_STALLS}"
-        yield finding("compaction-ledger-missing", text, **place)
-    elif _is_without_entries(view, ledger_id):
-        text = f"its compacted data is in ledger {ledger_id}, of which no bookie has an entry: {_STALLS}"
-        yield finding("compaction-ledger-missing", text, **place)
-    else:
-        yield from _horizon(view, cursor, ledger_id)
-
-
-def _horizon(view: TopicView, cursor: CursorView | None, ledger_id: int) -> Iterator[Finding]:
-    """Check that the compaction cursor is not before the end of its compacted data.
-
-    It can be beyond that end, because messages without a key or a value are not in the compacted data.
-    """
-    at, place = None if cursor is None else cursor.mark_delete, view.cursor_place(COMPACTION, ledger_id)
-    if not view.whole:
-        # Only the complete metadata has the end, so this is a suspicion about every compacted topic.
-        yield finding(_HORIZON, "not known yet", **place)
-    ends = dict(_compacted_ends(view, {ledger_id, *view.compacted}))
-    end = ends.get(ledger_id)
-    if end is None or at is None or not view.ledgers:
-        return
-    is_trimmed = end.ledger_id < view.ledgers[0].ledger_id
-    if at < end and (is_trimmed or _entries_between(view, at, end)):
-        trimmed = ", which is the only copy of trimmed entries" if is_trimmed else ""
-        yield finding(
-            _HORIZON,
-            f"its compacted data in ledger {ledger_id} ends at {_text(end)}, but it is at {_text(at)}:"
-            f" readers of the compacted topic don't get the data in that ledger{trimmed}",
-            severity=Severity.ERROR if is_trimmed else Severity.WARNING,
-            evidence={"mark_delete": list(at), "compacted_to": list(end)},
-            **place,
-        )
-    newest = max(ends, key=lambda each: (ends[each] <= at, ends[each]))
-    if end < ends[newest] <= at and _entries_between(view, end, ends[newest]):
-        yield _stale(view, newest, ends, at, place)
-
-
-def _stale(view: TopicView, newest: int, ends: Mapping[int, Position], at: Position, place: Place) -> Finding:
-    """Return the finding about a cursor that refers to an older ledger with compacted data."""
-    end, words = ends[place["ledger_id"]], ["repair", "compaction", str(view.name), "--ledger", str(newest)]
-    return finding(
-        _HORIZON,
-        f"it refers to the compacted data up to {_text(end)} and is at {_text(at)}, but ledger {newest} has"
-        f" the data up to {_text(ends[newest])}: readers of the compacted topic skip the messages in between",
-        evidence={"mark_delete": list(at), "compacted_to": list(end), "newest": newest},
-        repair=shlex.join(["pulsar-meta", *words]),
-        **place,
-    )
-
-
-def _compacted_ends(view: TopicView, ledger_ids: Iterable[int]) -> Iterator[tuple[int, Position]]:
-    """Yield the closed ledgers with compacted data, and the last position that each covers."""
-    for ledger_id in ledger_ids:
-        facts = view.facts(ledger_id)
-        full = facts.full
-        if full is not None and full.compacted_to is not None and facts.last_entry not in (None, -1):
-            yield ledger_id, Position(*full.compacted_to)
-
-
-def _entries_between(view: TopicView, after: Position, last: Position) -> int:
-    """Return the number of listed entries after one position and up to another, as far as it is known."""
-    count = 0
-    for ledger in view.ledgers:
-        first = after.entry_id + 1 if ledger.ledger_id == after.ledger_id else 0
-        end = last.entry_id + 1 if ledger.ledger_id == last.ledger_id else ledger.entries or 0
-        if after.ledger_id <= ledger.ledger_id <= last.ledger_id:
-            count += max(0, end - first)
-    return count
-
-
-def _is_other_topics(view: TopicView, facts: LedgerFacts) -> bool:
-    """Return True if a ledger has compacted data of another topic."""
-    own = owner_hash("compacted", str(view.name), COMPACTION)
-    return facts.role == "compacted" and facts.owner_hash not in (0, own)
-
-
-def _foreign_compaction(
-    view: TopicView, cursor: CursorView | None, facts: LedgerFacts, place: Place
-) -> Finding:
-    owner = facts.owner
-    purpose = f"{facts.role} of something else" if owner is None else f"{owner.role} of {owner.name}"
-    fits = any(_compacted_up_to(view, ledger_id, cursor) is not None for ledger_id in view.compacted)
-    words = ["repair", "compaction", str(view.name), *([] if fits else ["--drop"])]
-    return finding(
-        "compaction-ledger-foreign",
-        f"its compacted data should be in ledger {place['ledger_id']}, which was created as {purpose}:"
-        " readers of the compacted topic get wrong entries",
-        evidence={} if owner is None else {"owner": owner.name, "role": owner.role},
-        repair=shlex.join(["pulsar-meta", *words]),
-        **place,
-    )
-
-
 def buckets(view: TopicView) -> Iterator[Finding]:
     """Check that the indexes of delayed messages exist."""
     for cursor in view.cursors:
@@ -481,74 +362,18 @@ def buckets(view: TopicView) -> Iterator[Finding]:
 
 
 def _foreign_bucket(ledger_id: int, facts: LedgerFacts, place: Place) -> Finding:
-    owner = facts.owner
-    purpose = f"{facts.role} of something else" if owner is None else f"{owner.role} of {owner.name}"
     return finding(
         "bucket-ledger-foreign",
-        f"its index of delayed messages should be ledger {ledger_id}, which was created as {purpose}: the"
-        " broker deletes that ledger once it takes the index for delivered",
-        evidence={} if owner is None else {"owner": owner.name, "role": owner.role},
+        f"its index of delayed messages should be ledger {ledger_id}, which was created as {facts.purpose}:"
+        " the broker deletes that ledger once it takes the index for delivered",
+        evidence=facts.owner_evidence,
         **place,
     )
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    positions, ranges, state_ledgers, state_sizes, ack_limits, idle, compaction, buckets,
+    positions, ranges, state_ledgers, state_sizes, ack_limits, idle, *compaction.RULES, buckets,
 )  # fmt: skip
-
-
-def _lost_reference(view: TopicView, cursor: CursorView | None) -> Iterator[Finding]:
-    """Check for compacted data that fits the topic and that no cursor refers to.
-
-    During a scan the cursors are not known yet.
-    """
-    if not view.ledgers:
-        return
-    ends = ((ledger_id, _compacted_up_to(view, ledger_id, cursor)) for ledger_id in view.compacted)
-    fitting = {ledger_id: end for ledger_id, end in ends if end is not None}
-    if not fitting:
-        return
-    best = max(fitting, key=lambda ledger_id: (fitting[ledger_id], ledger_id))
-    end = fitting[best]
-    trimmed = end.ledger_id < view.ledgers[0].ledger_id
-    missing = "is gone" if cursor is None else "does not refer to it"
-    yield finding(
-        "compaction-pointer-lost",
-        f"ledger {best} has the compacted data up to {end.ledger_id}:{end.entry_id}, and the cursor"
-        f" {COMPACTION} {missing}{'; the original entries were trimmed' if trimmed else ''}",
-        severity=Severity.ERROR if trimmed else Severity.WARNING,
-        evidence={"candidates": [[ledger_id, list(at)] for ledger_id, at in fitting.items()]},
-        **view.cursor_place(COMPACTION, best),
-    )
-
-
-def _compacted_up_to(view: TopicView, ledger_id: int, cursor: CursorView | None) -> Position | None:
-    """Return the end of a ledger of compacted data if it is complete and fits the topic, else None.
-
-    During a scan the end is not known, so any complete ledger may fit.
-    """
-    facts = view.facts(ledger_id)
-    if facts.metadata != "known" or facts.last_entry is None or facts.last_entry < 0:
-        return None
-    if facts.full is None:
-        return Position(0, 0)
-    if facts.full.compacted_to is None:
-        return None
-    end = Position(*facts.full.compacted_to)
-    if cursor is None:
-        # An earlier topic of the same name may also have left one.
-        return end if end.ledger_id in view.listed else None
-    at = cursor.mark_delete
-    return end if at is not None and at >= end else None
-
-
-def _is_without_entries(view: TopicView, ledger_id: int) -> bool:
-    """Return True if a closed ledger should have entries on the given bookies, and has none."""
-    source, facts = view.context.on_bookies, view.facts(ledger_id)
-    if source is None or facts.metadata != "known" or facts.last_entry is None or facts.last_entry < 0:
-        return False
-    complete = view.context.asks_bookies or _has_all(source.bookies, facts)
-    return complete and not view.has_entry(ledger_id, facts.last_entry)
 
 
 def _is_comparable(view: TopicView) -> bool:

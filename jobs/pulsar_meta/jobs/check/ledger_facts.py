@@ -109,6 +109,18 @@ class LedgerFacts(NamedTuple):
         """The owner in the custom metadata, None if there is none or the ledger was not read individually."""
         return None if self.full is None else owner_in_custom(self.full.ledger_id, self.full.custom)
 
+    @property
+    def purpose(self) -> str:
+        """The purpose and the owner in the custom metadata, for a text after "was created as"."""
+        owner = self.owner
+        return f"{self.role} of something else" if owner is None else f"{owner.role} of {owner.name}"
+
+    @property
+    def owner_evidence(self) -> dict[str, str]:
+        """The owner as evidence of a finding; empty if it is unknown."""
+        owner = self.owner
+        return {} if owner is None else {"owner": owner.name, "role": owner.role}
+
 
 UNREAD: Final = LedgerFacts()
 ABSENT: Final = LedgerFacts("absent")

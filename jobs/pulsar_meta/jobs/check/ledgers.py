@@ -316,7 +316,7 @@ def foreign(view: TopicView) -> Iterator[Finding]:
         yield finding(
             "ledger-in-two-topics" if both else "ledger-foreign",
             f"it was created as {purpose}{also}: trimming this topic deletes it there",
-            evidence={} if owner is None else {"owner": owner.name, "role": owner.role},
+            evidence=facts.owner_evidence,
             **view.place(ledger.ledger_id),
         )
 

@@ -127,7 +127,6 @@ def _is_own(owner: Owner, facts: LedgerFacts) -> bool:
 
 
 def _foreign(path: str, owner: Owner, facts: LedgerFacts, entry_id: int) -> Finding:
-    real = facts.owner
     if _is_own(owner, facts):
         return finding(
             "schema-ledger-foreign",
@@ -137,14 +136,13 @@ def _foreign(path: str, owner: Owner, facts: LedgerFacts, entry_id: int) -> Find
             ledger_id=owner.ledger_id,
             path=path,
         )
-    purpose = f"{facts.role} of something else" if real is None else f"{real.role} of {real.name}"
     return finding(
         "schema-ledger-foreign",
-        f"its ledger {owner.ledger_id} was created as {purpose}, so brokers can't read the schema",
+        f"its ledger {owner.ledger_id} was created as {facts.purpose}, so brokers can't read the schema",
         topic=f"persistent://{owner.name}",
         ledger_id=owner.ledger_id,
         path=path,
-        evidence={} if real is None else {"owner": real.name, "role": real.role},
+        evidence=facts.owner_evidence,
     )
 
 

@@ -152,6 +152,12 @@ class TopicView:
         source = self.context.on_bookies
         return None if source is None else source.last_entry(ledger_id)
 
+    def has_every_bookie(self, facts: LedgerFacts) -> bool:
+        """Return True if every bookie of a ledger's ensembles is asked or was given."""
+        source = self.context.on_bookies
+        given = None if source is None else source.bookies
+        return self.context.asks_bookies or (given is not None and facts.bookies.all <= given)
+
     def length_on_bookies(self, ledger: Ledger) -> int | None:
         """Return the length of a ledger up to the last entry that its list counts, by that entry's header.
 

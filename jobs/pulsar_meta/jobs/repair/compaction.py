@@ -53,7 +53,7 @@ class Candidate:
     def text(self) -> str:
         """A sentence that describes the ledger."""
         fit = "" if self.why_not is None else f": {self.why_not}"
-        holds = f"{self.entries} entries of compacted data up to {self.end.ledger_id}:{self.end.entry_id}"
+        holds = f"{self.entries} entries of compacted data up to {self.end.text}"
         return f"ledger {self.ledger_id} has {holds}{fit}"
 
 
@@ -151,7 +151,7 @@ def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool
         return f"{name}: the ledger of {COMPACTION} is not known: {found.wrong}"
     at = found.mark_delete
     assert at is not None
-    stands = f"{name}: {COMPACTION} is at {at.ledger_id}:{at.entry_id} and points to"
+    stands = f"{name}: {COMPACTION} is at {at.text} and points to"
     if pointer is None:
         return f"{stands} no compacted data"
     return f"{stands} ledger {pointer}" + ("" if there else ", which is gone or has no compacted data")
@@ -247,16 +247,12 @@ def _given_up(topic: Topic, found: Diagnosis, chosen: Candidate) -> tuple[str, .
     ):
         return ()
     first = topic.ledgers[0].ledger_id
-    end = f"{chosen.end.ledger_id}:{chosen.end.entry_id}"
+    end = chosen.end.text
     return (f"whatever was kept between {end} and ledger {first} was trimmed and is not in that ledger",)
 
 
 def _will(found: Diagnosis, chosen: Candidate) -> str:
-    stands = (
-        ""
-        if found.mark_delete == chosen.end
-        else f" and stand at {chosen.end.ledger_id}:{chosen.end.entry_id}"
-    )
+    stands = "" if found.mark_delete == chosen.end else f" and stand at {chosen.end.text}"
     return f"it will point to ledger {chosen.ledger_id}{stands}"
 
 

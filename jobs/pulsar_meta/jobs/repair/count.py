@@ -221,7 +221,7 @@ def _decided(
     ledgers = with_bookkeeper(store, topic.ledgers, lambda error: None)
     counts = {ledger.ledger_id: _entries(ledger, source) for ledger in ledgers}
     last = max((Position(one, count - 1) for one, count in counts.items() if count), default=None)
-    at = f"{topic.terminated.ledger_id}:{topic.terminated.entry_id}"
+    at = topic.terminated.text
     if last is not None and last < topic.terminated and at_end and None not in counts.values():
         return _moved(seen, last, readers), f"terminated at {at}, and it ends at {last[0]}:{last[1]}"
     if last is None or last <= topic.terminated:

@@ -317,7 +317,7 @@ def _consequences(
     acks = acks_of(new)
     left = backlog(topic.ledgers, position, acks)
     more = "" if left.open_ledger is None else " or more"
-    at = f"{position.ledger_id}:{position.entry_id}"
+    at = position.text
     if not asked and new.cursorsLedgerId != STATE_IN_RECORD:
         said = [f"its state is in ledger {new.cursorsLedgerId}, as before; the record alone has {at}"]
         return tuple(said), ()
@@ -325,7 +325,7 @@ def _consequences(
     said = [f"its position is {at}{whence}: {left.entries} entries{more} are left"]
     if found.rewinds is not None:
         back = backlog(topic.ledgers, found.rewinds, Acks()).entries
-        at = f"{found.rewinds.ledger_id}:{found.rewinds.entry_id}"
+        at = found.rewinds.text
         said.append(
             f"without this repair, the broker would go back to {at}, where {back} entries{more} are left"
         )
@@ -357,5 +357,5 @@ def _compared(
         every = backlog(topic.ledgers, Position(-1, -1), Acks()).entries - left
         unknown = f"the {every} entries before it count as read; whether they were is not known"
         return tuple(said), ((unknown,) if every else ())
-    said.append(f"it stood at {before.ledger_id}:{before.entry_id}")
+    said.append(f"it stood at {before.text}")
     return tuple(said), tuple(move_texts(topic.ledgers, topic.name, cursor, state, new))

@@ -170,7 +170,7 @@ def _moved(seen: Versioned, place: _Place, readers: Readers) -> tuple[Decided, s
     if info.markDeleteLedgerId == place.ledger_id:
         old = f"{info.markDeleteLedgerId}:{info.markDeleteEntryId}"
         info.markDeleteLedgerId, info.markDeleteEntryId = place.after
-        text = f"from {old} to {place.after.ledger_id}:{place.after.entry_id}"
+        text = f"from {old} to {place.after.text}"
     kept = [one for one in info.individualDeletedMessages if not _touches(one, place.ledger_id)]
     del info.individualDeletedMessages[:]
     info.individualDeletedMessages.extend(kept)
@@ -242,7 +242,7 @@ def _acknowledged(
     if wanted == held:
         return (seen, keep(seen, "already")), ""
     _set_acks(info, ranges, ledger_id, wanted)
-    text = f"acknowledged beyond {stands.ledger_id}:{stands.entry_id}"
+    text = f"acknowledged beyond {stands.text}"
     if isinstance(found.state, PositionInfo):
         text += f"; its state moves from ledger {found.ledger_id} into its record"
     return becoming(seen, packed(seen, info.SerializeToString(), readers)), text

@@ -57,6 +57,11 @@ class Position(NamedTuple):
     ledger_id: int
     entry_id: int
 
+    @property
+    def text(self) -> str:
+        """LEDGER:ENTRY."""
+        return f"{self.ledger_id}:{self.entry_id}"
+
 
 def parse_position(text: str, forms: str = "LEDGER:ENTRY") -> Position:
     """Parse LEDGER:ENTRY, or LEDGER:ENTRY:BATCH as the position of the entry that contains the batch.
