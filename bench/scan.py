@@ -25,11 +25,14 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, Record, scan_records
-from pulsar_meta.codecs.columns.entries import decode_entry_columns
+from pulsar_meta.codecs.columns.column import Column, Row, decode_row
+from pulsar_meta.codecs.columns.entries import columns_of, reader_for
 from pulsar_meta.codecs.columns.records import find_records
+from pulsar_meta.codecs.columns.words import Positions
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
 from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
+from pulsar_meta.jobs.entry_reader import COLUMN_ROWS_AT_ONCE
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 CHECKED = ("ledger_id", "entry_id", "first_index", "last_index", "broken")
@@ -63,9 +66,25 @@ def write_log(path: Path, count: int, size: int, *, vary: bool, ledger: int) -> 
 def by_columns(path: Path, columns: tuple[str, ...] = CHECKED) -> tuple[int, int]:
     """Decode a log into columns; return the number of entries and the sum of their last indexes."""
     with mapped(path) as view:
-        places = find_records(view)
-        decoded = decode_entry_columns(view, places.offsets, places.sizes, columns, digest_type="CRC32C")
-        return len(places.offsets), int(decoded["last_index"].values.sum())
+        count, total = 0, 0
+        for part in decoded(view, columns):
+            count += len(part["last_index"].values)
+            total += int(part["last_index"].values.sum())
+        return count, total
+
+
+def decoded(view: memoryview, names: tuple[str, ...]) -> Iterator[dict[str, Column]]:
+    """Yield columns of a log's entries, as many rows at a time as the product decodes."""
+    places, reader = find_records(view), reader_for(names, digest_type="CRC32C")
+    for start in range(0, len(places.offsets), COLUMN_ROWS_AT_ONCE):
+        stop = start + COLUMN_ROWS_AT_ONCE
+        offsets, sizes = places.offsets[start:stop], places.sizes[start:stop]
+        headers = reader.read(view, offsets, sizes)
+
+        def row(at: int, offsets: Positions = offsets, sizes: Positions = sizes) -> Row:
+            return decode_row(view[offsets[at] : offsets[at] + sizes[at]], digest_type="CRC32C")
+
+        yield columns_of(headers, names, headers.whole, row)
 
 
 def by_entry(path: Path, most: int = 2**63) -> tuple[int, int]:
@@ -139,10 +158,9 @@ def rows_of(path: str) -> Iterator[tuple[int, int, int]]:
     """Yield a tuple for each entry of a log, as Spark would need for row-by-row processing."""
     with Path(path).open("rb") as file:
         data = file.read()
-    places = find_records(data)
-    decoded = decode_entry_columns(data, places.offsets, places.sizes, CHECKED, digest_type="CRC32C")
-    lists = (decoded[name].tolist() for name in ("ledger_id", "entry_id", "last_index"))
-    yield from zip(*lists, strict=True)
+    for columns in decoded(memoryview(data), CHECKED):
+        lists = (columns[name].tolist() for name in ("ledger_id", "entry_id", "last_index"))
+        yield from zip(*lists, strict=True)
 
 
 def share(paths: Iterable[Path]) -> Iterator[tuple[int, float]]:

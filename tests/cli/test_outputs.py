@@ -65,8 +65,8 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
             device.symlink_to("/dev/null")
         write(device)
         assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-        assert streams.sibling_path(device, ".idx") is None
-    assert streams.sibling_path(tmp_path / "f", ".idx") == tmp_path / "f.idx"
+        assert streams.index_path(device) is None
+    assert streams.index_path(tmp_path / "f") == tmp_path / "f.idx"
 
 
 def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
             if not Path(folder).exists():
                 continue
             name = f"{folder}/{stream.fileno()}"
-            assert streams.sibling_path(Path(name), ".idx") is None
+            assert streams.index_path(Path(name)) is None
             write(Path(name))
             assert stream.read() == "new"
             stream.truncate(0)

@@ -119,12 +119,12 @@ def test_folders_that_are_no_map_files_are_refused(tmp_path: Path) -> None:
 def test_a_truncated_file_yields_its_complete_records_or_an_error(topic: Path) -> None:
     content = (topic / f"{2**40}-{UUID}" / "data").read_bytes()
     header = decode_sequence_header(content)
-    records = list(decode_records(content, header, header.size))
-    ends = {header.size, *(record.end for record in records)}
+    records = list(decode_records(content[header.size :], header))
+    ends = {header.size, *(header.size + record.end for record in records)}
     for size in range(len(content)):
         try:
             cut = content[:size]
-            read = list(decode_records(cut, decode_sequence_header(cut), header.size))
+            read = list(decode_records(cut[header.size :], decode_sequence_header(cut)))
         except DecodeError:
             continue
         assert size in ends
@@ -153,7 +153,7 @@ def test_changed_bytes_yield_entries_or_an_error(topic: Path, tmp_path: Path) ->
 
 def build_block(sizes: tuple[bytes, bytes, bytes, bytes], count: bytes) -> tuple[bytes, SequenceHeader]:
     """Build a block of a file from its parts."""
-    header = SequenceHeader("", "", compressed=True, by_blocks=True, sync=bytes(16), size=0)
+    header = SequenceHeader("", compressed=True, by_blocks=True, sync=bytes(16), size=0)
     parts = [zlib.compress(part) for part in sizes]
     body = b"".join(encode_vlong(len(part)) + part for part in parts)
     return struct.pack(">i", -1) + header.sync + count + body, header

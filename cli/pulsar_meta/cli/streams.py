@@ -92,9 +92,9 @@ def atomic_file(path: Path, mode: str, permissions: int = 0o666) -> Iterator[IO[
         raise _cannot_write(error, path) from error
 
 
-def sibling_path(path: Path, suffix: str) -> Path | None:
-    """Return `path` with a suffix, for a file that goes with it; None if `path` is not a regular file."""
-    return None if _is_stream(path) else path.with_name(path.name + suffix)
+def index_path(path: Path) -> Path | None:
+    """Return the path of the index of a file of frames; None if `path` is not a regular file."""
+    return None if _is_stream(path) else path.with_name(path.name + ".idx")
 
 
 def _is_stream(path: Path) -> bool:

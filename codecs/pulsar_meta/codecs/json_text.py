@@ -225,16 +225,15 @@ def read_json_object(data: str | bytes, *, source: str | None = None) -> dict[st
     return value
 
 
-def read_json_sequence(text: str, *, source: str | None = None, literal: bool = False) -> Iterator[Any]:
+def read_json_sequence(text: str, *, source: str | None = None) -> Iterator[Any]:
     """Yield the values of concatenated JSON texts, with or without line feeds between them.
 
     Raises DecodeError like `read_json`.
     """
-    decoder = LITERALS if literal else _decoder
     at = _skip_space(text, 0)
     while at < len(text):
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, at = LITERALS.raw_decode(text, at)
             check_depth(value)
         except (DecodeError, ValueError, RecursionError) as error:
             raise _parse_error(error, source) from error

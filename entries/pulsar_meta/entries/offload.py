@@ -67,7 +67,6 @@ class _Offloaded:
     """A ledger whose index was read, and the known offsets of its entries by block."""
 
     data: str
-    header_size: int
     ledger: OffloadedLedger
     last_entry: int
     offsets: dict[int, _BlockOffsets] = field(default_factory=dict)
@@ -234,7 +233,7 @@ def _offloaded(key: str, index: OffloadIndex, ledger: OffloadedLedger) -> _Offlo
         raise DecodeError("the metadata has no last entry")
     if ledger.last_entry >= index.data_size // ENTRY_HEADER.size + (_first_entry(ledger) or 0):
         raise DecodeError(f"the metadata claims {ledger.last_entry + 1} entries in {index.data_size} bytes")
-    return _Offloaded(key, index.block_header_size, ledger, ledger.last_entry)
+    return _Offloaded(key, ledger, ledger.last_entry)
 
 
 def _first_entry(ledger: OffloadedLedger) -> int | None:

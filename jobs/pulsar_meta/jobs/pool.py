@@ -24,7 +24,7 @@ from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from threading import Thread
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pulsar_meta.access.processes import portable
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UnreachableError
@@ -42,12 +42,6 @@ END_SECONDS: Final = 1.0
 
 Input = TypeVar("Input")
 Result = TypeVar("Result")
-
-
-class Access(Protocol):
-    """The sources that a process opens."""
-
-    entries: EntrySource
 
 
 # Opens the sources. It must be picklable, and so must `Work`.

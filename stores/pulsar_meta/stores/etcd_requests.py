@@ -103,7 +103,7 @@ class Changes:
         request = api.WatchRequest(create_request=create)
         nudge = api.WatchRequest(progress_request=api.WatchProgressRequest())
         answers = client.converse(WATCH, request, nudge, api.WatchResponse, self._take)
-        if not answers or not self._all_there(answers[-1]):
+        if not answers or not self._all_there():
             raise UnreachableError(
                 "the server ended the watch before it had sent every change", source=self.url
             )
@@ -119,9 +119,9 @@ class Changes:
             raise DecodeError("the server returned a key that was not requested", source=self.url)
         self.events += answer.events
         self._silent = 0 if answer.events or answer.created else self._silent + 1
-        return self._all_there(answer)
+        return self._all_there()
 
-    def _all_there(self, answer: api.WatchResponse) -> bool:
+    def _all_there(self) -> bool:
         reached = self.events[-1].kv.mod_revision if self.events else 0
         if self.newest:
             return reached >= self.newest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.entry_log import Damage, Record, scan_records
-from pulsar_meta.codecs.columns.column import Column, decode_row, wrapped
-from pulsar_meta.codecs.columns.entries import decode_entry_columns
+from pulsar_meta.codecs.columns.column import Column, Row, decode_row, wrapped
+from pulsar_meta.codecs.columns.entries import columns_of, reader_for
 from pulsar_meta.codecs.columns.headers import WIDTHS
 from pulsar_meta.codecs.columns.records import find_records
-from pulsar_meta.codecs.columns.words import EVERY, LONGEST_VARINT, MARGIN, Heads
+from pulsar_meta.codecs.columns.words import EVERY, LONGEST_VARINT, MARGIN, Heads, Positions
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_frame
+from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from tests.nightly import examples, mostly_at_night
 
@@ -39,6 +40,28 @@ def logs_of(folder: Path) -> Iterator[bytes]:
 def expected(row: Mapping[str, object]) -> dict[str, object]:
     """Wrap integers to signed 64 bits, as columns store them."""
     return {name: wrapped(value) if type(value) is int else value for name, value in row.items()}
+
+
+def columns_in(
+    data: bytes,
+    offsets: Positions,
+    sizes: Positions,
+    names: Sequence[str] = HEADER_COLUMNS,
+    *,
+    bookie: bool = True,
+    verify: bool = False,
+) -> dict[str, Column]:
+    """Decode columns, and leave to the single codec what only it can decode."""
+    if not len(sizes):
+        # A reader always gets at least one entry.
+        return {}
+    view = memoryview(data)
+    headers = reader_for(names, bookie=bookie, verify=verify).read(view, offsets, sizes)
+
+    def row(at: int) -> Row:
+        return decode_row(view[offsets[at] : offsets[at] + sizes[at]], bookie=bookie, verify=verify)
+
+    return columns_of(headers, names, headers.whole, row)
 
 
 def rows_of(columns: dict[str, Column]) -> list[dict[str, object]]:
@@ -62,7 +85,7 @@ def test_columns_and_codec_agree_on_every_entry_of_a_capture(
     for log in logs_of(capture(name)):
         view = memoryview(log)
         places = find_records(log)
-        columns = decode_entry_columns(log, places.offsets, places.sizes, verify=verify)
+        columns = columns_in(log, places.offsets, places.sizes, verify=verify)
         rows = rows_of(columns)
         for at, size, row in zip(places.offsets.tolist(), places.sizes.tolist(), rows, strict=True):
             assert row == expected(decode_row(view[at : at + size], verify=verify))
@@ -97,19 +120,16 @@ def test_records_of_all_sizes_are_found_even_after_damage(seed: int) -> None:
     assert list(places.damage) == [item for item in scanned if isinstance(item, Damage)]
 
 
-def test_almost_no_entry_of_a_topic_needs_the_single_codec(
-    capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_almost_no_entry_of_a_topic_needs_the_single_codec(capture: Callable[[str], Path]) -> None:
     log = max(logs_of(capture("pulsar-4.0.7")), key=len)
     places = find_records(log)
-    broken = decode_entry_columns(log, places.offsets, places.sizes, ["broken"])["broken"].values
-    singles = read_singly(monkeypatch)
-    decode_entry_columns(log, places.offsets[~broken], places.sizes[~broken])
-    assert len(singles) <= len(places.offsets) // 500
+    broken = columns_in(log, places.offsets, places.sizes, ["broken"])["broken"].values
+    headers = reader_for(HEADER_COLUMNS).read(log, places.offsets[~broken], places.sizes[~broken])
+    assert np.count_nonzero(~headers.whole) <= len(places.offsets) // 500
 
 
 @pytest.mark.parametrize("size", [300, 2000])
-def test_entries_with_long_metadata_are_read_in_columns(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_entries_with_long_metadata_are_read_in_columns(size: int) -> None:
     frames = []
     for number in range(500):
         metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=number)
@@ -118,21 +138,7 @@ def test_entries_with_long_metadata_are_read_in_columns(monkeypatch: pytest.Monk
     check_frames(frames)
     data = b"".join(frames) + bytes(WIDTHS[-1])
     sizes = np.array([len(frame) for frame in frames])
-    alone = read_singly(monkeypatch)
-    decode_entry_columns(data, np.cumsum(sizes) - sizes, sizes, bookie=False)
-    assert not alone
-
-
-def read_singly(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list that collects the entries which are left to the codec for a single entry."""
-    singles: list[object] = []
-
-    def counted(*args: object, **options: object) -> dict[str, object]:
-        singles.append(args)
-        return decode_row(*args, **options)  # type: ignore[arg-type, return-value]
-
-    monkeypatch.setattr("pulsar_meta.codecs.columns.entries.decode_row", counted)
-    return singles
+    assert reader_for(HEADER_COLUMNS, bookie=False).read(data, np.cumsum(sizes) - sizes, sizes).whole.all()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -151,7 +157,7 @@ def test_damaged_logs_are_read_as_by_the_codec(capture: Callable[[str], Path], s
     scanned = [(item.offset, item.size) for item in scan_records(data) if isinstance(item, Record)]
     assert list(zip(places.offsets.tolist(), places.sizes.tolist(), strict=True)) == scanned
     assert list(places.damage) == [item for item in scan_records(data) if isinstance(item, Damage)]
-    rows = rows_of(decode_entry_columns(data, places.offsets, places.sizes))
+    rows = rows_of(columns_in(data, places.offsets, places.sizes))
     view = memoryview(data)
     assert rows == [expected(decode_row(view[at : at + size])) for at, size in scanned]
 
@@ -220,7 +226,7 @@ def check_frames(frames: list[bytes]) -> None:
         data = b"".join(frames) + tail
         sizes = np.array([len(frame) for frame in frames], np.int64)
         offsets = np.cumsum(sizes) - sizes
-        rows = rows_of(decode_entry_columns(data, offsets, sizes, bookie=False))
+        rows = rows_of(columns_in(data, offsets, sizes, bookie=False))
         assert rows == [expected(decode_row(memoryview(frame), bookie=False)) for frame in frames]
 
 
@@ -235,23 +241,16 @@ def test_each_entrys_digest_type_is_detected() -> None:
     data = b"".join(entries) + bytes(WIDTHS[-1])
     sizes = np.array([len(entry) for entry in entries])
     offsets = np.cumsum(sizes) - sizes
-    columns = decode_entry_columns(data, offsets, sizes, ["entry_id", "size", "broken", "publish_time"])
+    columns = columns_in(data, offsets, sizes, ["entry_id", "size", "broken", "publish_time"])
     assert columns["entry_id"].tolist() == list(range(12))
     assert columns["size"].tolist() == [len(frame)] * 12
     assert columns["broken"].tolist() == [False] * 12
     assert columns["publish_time"].tolist() == [2] * 12
 
 
-def test_an_empty_list_of_entries_gives_empty_columns() -> None:
-    nothing = np.zeros(0, np.int64)
-    assert decode_entry_columns(b"", nothing, nothing, ["index", "producer_name"])["index"].tolist() == []
-    assert find_records(b"").offsets.tolist() == []
-
-
 def test_an_unknown_column_is_a_usage_error() -> None:
-    nothing = np.zeros(0, np.int64)
     with pytest.raises(UsageError, match="unknown column 'colour'"):
-        decode_entry_columns(b"", nothing, nothing, ["colour"])
+        reader_for(["colour"])
 
 
 @settings(deadline=None)

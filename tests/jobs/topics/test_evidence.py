@@ -43,9 +43,8 @@ def copied_store(folder: Path) -> MemoryStore:
 @contextmanager
 def evidence_of(folder: Path) -> Iterator[EvidenceReader]:
     """Open a reader of the evidence in a capture with all its disks."""
-    urls = [f"bookie-disk:{folder}"]
-    with open_entries(urls) as source:
-        yield EvidenceReader(copied_store(folder), source, completeness_of(source, urls))
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        yield EvidenceReader(copied_store(folder), source, completeness_of(source))
 
 
 def listed(store: MemoryStore) -> list[TopicLedgers]:

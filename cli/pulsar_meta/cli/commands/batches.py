@@ -17,7 +17,7 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.cli.streams import STDIN, atomic_file, input_name, open_input, sibling_path
+from pulsar_meta.cli.streams import STDIN, atomic_file, index_path, input_name, open_input
 from pulsar_meta.codecs.errors import UsageError, decoding
 from pulsar_meta.codecs.frames.frame import MetadataAppender, parse_interceptors
 from pulsar_meta.codecs.json_text import Document
@@ -330,7 +330,7 @@ def _copy_positions(shell: Shell, file: Path) -> None:
     index = file.with_name(file.name + ".idx")
     if shell.output is None or str(file) == STDIN or not index.is_file():
         return
-    target = sibling_path(shell.output, ".idx")
+    target = index_path(shell.output)
     if target is None:
         return
     with index.open("rb") as source, atomic_file(target, "wb") as out:

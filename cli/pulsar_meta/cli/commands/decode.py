@@ -200,7 +200,7 @@ def encode(
 
 def _documents(text: str, source: str) -> Iterator[object]:
     """Yield the documents in JSON text: a document, a list, or NDJSON."""
-    for part in read_json_sequence(text, source=source, literal=True):
+    for part in read_json_sequence(text, source=source):
         yield from part if isinstance(part, list) else [part]
 
 

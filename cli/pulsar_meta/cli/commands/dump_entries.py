@@ -41,7 +41,7 @@ from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Format, Template
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.cli.streams import atomic_file, sibling_path
+from pulsar_meta.cli.streams import atomic_file, index_path
 from pulsar_meta.codecs.backends import has_arrow
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -49,7 +49,7 @@ from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_blocks import Patience, PresentBlock, read_in_blocks
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
-from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe, describe_entries
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
 from pulsar_meta.jobs.entries.entry_reading import Portion, Portions, Readable, entries_of, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts
@@ -217,7 +217,7 @@ class _Dump:
 
     def _described(self, places: Iterable[Place]) -> Iterator[Document]:
         entries = read_entries(places, self.source, self.store, self.faults.report, self.coverage)
-        return describe_entries(entries, self.look, None, self.faults.report)
+        return (describe(entry, form, self.look, self.faults.report) for entry, form in entries)
 
     def _write_documents(self, documents: Iterator[Document]) -> None:
         shell, deep = self.shell, self.look.deep
@@ -321,7 +321,7 @@ class FrameIndex:
     @classmethod
     def of(cls, shell: Shell) -> FrameIndex:
         """Return the index file of the output."""
-        return cls(None if shell.output is None else sibling_path(shell.output, ".idx"))
+        return cls(None if shell.output is None else index_path(shell.output))
 
     def note(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
         """Add the next frames."""

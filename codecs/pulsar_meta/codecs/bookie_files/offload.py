@@ -91,7 +91,6 @@ class OffloadIndex:
     """An index object. Format 1 does not have the ledger's id, which is in the object's name."""
 
     data_size: int
-    block_header_size: int
     ledgers: tuple[OffloadedLedger, ...]
 
 
@@ -117,8 +116,8 @@ def decode_offload_index(data: Buffer) -> OffloadIndex:
         ledger = _ledger(reader)
         if reader.left:
             raise DecodeError(f"{reader.left} bytes after the last block", offset=reader.at)
-        return OffloadIndex(data_size, header_size, _with_blocks([ledger], data_size))
-    return OffloadIndex(data_size, header_size, _with_blocks(list(_segments(reader)), data_size))
+        return OffloadIndex(data_size, _with_blocks([ledger], data_size))
+    return OffloadIndex(data_size, _with_blocks(list(_segments(reader)), data_size))
 
 
 def decode_block_header(data: Buffer) -> tuple[int, int, int]:
@@ -240,7 +239,6 @@ class SequenceHeader:
     """The header of a SequenceFile; records begin at `size`."""
 
     key_class: str
-    value_class: str
     compressed: bool
     by_blocks: bool
     sync: bytes
@@ -262,7 +260,7 @@ def decode_sequence_header(data: Buffer) -> SequenceHeader:
     if magic != _MAGIC:
         raise DecodeError(f"expected a SequenceFile's {_MAGIC!r}, found {magic!r}", offset=0)
     reader.at = len(_MAGIC)
-    key_class, value_class = reader.text(), reader.text()
+    key_class, _ = reader.text(), reader.text()
     compressed, by_blocks = (bool(flag) for flag in reader.expect(2, "the flags"))
     if compressed:
         codec = reader.text()
@@ -272,15 +270,15 @@ def decode_sequence_header(data: Buffer) -> SequenceHeader:
     for _ in range(2 * pairs):
         reader.text()
     sync = bytes(reader.expect(SYNC_SIZE, "the sync mark"))
-    return SequenceHeader(key_class, value_class, compressed, by_blocks, sync, reader.at)
+    return SequenceHeader(key_class, compressed, by_blocks, sync, reader.at)
 
 
-def decode_records(data: Buffer, header: SequenceHeader, start: int = 0) -> Iterator[KeyedRecord]:
-    """Yield the records from `start` on, the offset of a record or a sync mark.
+def decode_records(data: Buffer, header: SequenceHeader) -> Iterator[KeyedRecord]:
+    """Yield the records of `data`, which begins with a record or a sync mark.
 
     Raises Truncated if `data` ends inside a record or a block, DecodeError if it is broken.
     """
-    reader = _Reader(data, start)
+    reader = _Reader(data)
     while reader.left:
         at = reader.at
         (size,) = reader.numbers(_INT, "a record's size")

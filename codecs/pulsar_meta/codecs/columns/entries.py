@@ -1,6 +1,8 @@
 """The headers of many entries as columns: one array per value, no Python object per entry.
 
-    columns = decode_entry_columns(log, offsets, sizes, ["ledger_id", "entry_id", "last_index"])
+    names = ["ledger_id", "entry_id", "last_index"]
+    headers = reader_for(names).read(log, offsets, sizes)
+    columns = columns_of(headers, names, headers.whole, row)
     columns["last_index"].values, columns["last_index"].present
 
 `column.decode_row` defines the columns, and decodes the rows that `headers` can't decode together with the
@@ -9,7 +11,7 @@ others. Needs NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,55 +21,14 @@ from pulsar_meta.codecs.columns.column import (
     VERDICTS,
     Column,
     Row,
-    decode_row,
-    join_columns,
 )
 from pulsar_meta.codecs.columns.headers import EntryHeaders, HeaderReader
 from pulsar_meta.codecs.columns.words import Positions, Rows, number_texts
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
-from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS, TYPES
-from pulsar_meta.codecs.reader import Buffer, byte_view
-
-# Entries that are decoded together: enough to amortize the calls, few enough for the processor's cache.
-ROWS_AT_ONCE: Final = 8192
+from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
 
 _INT32: Final = frozenset({"marker_type", "chunk_id"})
-
-
-def decode_entry_columns(
-    data: Buffer,
-    offsets: Positions,
-    sizes: Positions,
-    columns: Iterable[str] = HEADER_COLUMNS,
-    *,
-    bookie: bool = True,
-    digest_type: DigestType | None = None,
-    verify: bool = False,
-) -> dict[str, Column]:
-    """Decode columns of the entries at `offsets` of `data`, with `sizes` bytes each.
-
-    Entries are bookie entries, or frames if `bookie` is False. If `digest_type` is None, it is detected. Only
-    the fields that the columns need are decoded, so MessageMetadata may be skipped unless `broken` is among
-    them. Checksums are computed only with `verify`. Raises UsageError for an unknown column.
-    """
-    names = tuple(dict.fromkeys(columns))
-    reader = reader_for(names, bookie=bookie, digest_type=digest_type, verify=verify)
-    view = byte_view(data)
-    if not len(offsets):
-        return {name: _empty(name) for name in names}
-
-    def decode(offsets: Positions, sizes: Positions) -> dict[str, Column]:
-        def row(at: int) -> Row:
-            start, end = int(offsets[at]), int(offsets[at] + sizes[at])
-            return decode_row(view[start:end], bookie=bookie, digest_type=digest_type, verify=verify)
-
-        headers = reader.read(view, offsets, sizes)
-        return columns_of(headers, names, headers.whole, row)
-
-    starts = range(0, len(offsets), ROWS_AT_ONCE)
-    runs = [decode(offsets[at : at + ROWS_AT_ONCE], sizes[at : at + ROWS_AT_ONCE]) for at in starts]
-    return {name: join_columns([run[name] for run in runs]) for name in names}
 
 
 def reader_for(
@@ -103,12 +64,6 @@ def column_of(headers: EntryHeaders, name: str) -> Column:
     field = headers.fields[name]
     values = field.values.view(np.int64)
     return Column(values.astype(np.int32).astype(np.int64) if name in _INT32 else values, field.present)
-
-
-def _empty(name: str) -> Column:
-    kind = TYPES[name]
-    values = np.zeros(0, bool if kind == "bool" else np.int64)
-    return Column(values, np.zeros(0, bool), ("",) if kind == "string" else None)
 
 
 def _from_header(offset: int) -> Callable[[EntryHeaders], Column]:

@@ -211,7 +211,7 @@ def digests(view: TopicView) -> Iterator[Finding]:
         facts = view.facts(ledger.ledger_id)
         if not facts.digest:
             continue
-        actual = _digest_of(source, ledger.ledger_id, 0)
+        actual = _digest_of_first(source, ledger.ledger_id)
         if actual not in (None, facts.digest):
             yield finding(
                 "ledger-digest-differs",
@@ -250,10 +250,10 @@ def _key_on_bookies(source: EntrySource, ledger_id: int) -> bytes | None:
     return None if state is None else state.master_key
 
 
-def _digest_of(source: EntrySource, ledger_id: int, entry_id: int) -> str | None:
-    """Return the type of an entry's digest, None if it can't be read or no digest fits."""
+def _digest_of_first(source: EntrySource, ledger_id: int) -> str | None:
+    """Return the type of the first entry's digest, None if it can't be read or no digest fits."""
     try:
-        raw = source.read(ledger_id, entry_id)
+        raw = source.read(ledger_id, 0)
         entry = decode_bookie_entry(raw.data) if raw.bookie else None
     except (NotFoundError, DecodeError):
         return None

@@ -68,14 +68,6 @@ class EntryDocument(EntryHead, FrameFacts, OpenedFacts, OutcomeFacts):
     where: NotRequired[WhereDocument]
 
 
-def describe_entries(
-    entries: Iterator[tuple[DataEntry, EntryFormat]], look: DumpOptions, count: int | None, report: Report
-) -> Iterator[EntryDocument]:
-    """Yield a document for each entry, at most `count`; report faults."""
-    for entry, form in islice(entries, count):
-        yield describe(entry, form, look, report)
-
-
 def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> EntryDocument:
     """Describe one entry, and report its faults."""
     faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)

@@ -103,12 +103,12 @@ class Chunks:
         own = self._part.ledger
         before = [ledger for ledger in self._ledgers() if ledger.ledger_id < own.ledger_id]
         if self._part.first:
-            yield from self._chunks_in(own, 0, self._part.first - 1)
+            yield from self._chunks_in(own, self._part.first - 1)
         for ledger in reversed(before):
-            yield from self._chunks_in(ledger, 0, None)
+            yield from self._chunks_in(ledger, None)
 
-    def _chunks_in(self, ledger: Ledger, first: int, last: int | None) -> Iterator[tuple[Position, Frame]]:
-        for entry_id, chunk_id, _, _ in reversed(self._heads(ledger, first, last)):
+    def _chunks_in(self, ledger: Ledger, last: int | None) -> Iterator[tuple[Position, Frame]]:
+        for entry_id, chunk_id, _, _ in reversed(self._heads(ledger, 0, last)):
             frame = None if chunk_id is None else self._frame(ledger, entry_id)
             if frame is not None:
                 yield Position(ledger.ledger_id, entry_id), frame

@@ -48,8 +48,7 @@ class FoundLedger:
     """A ledger as its entries show it.
 
     `missing` are runs (first, last) of entries that no disk has. `digest_type` is None if no digest matches.
-    `key_checked` is True if a disk has the ledger's master key. `refused` is the reason why no metadata can
-    be written, `unsure` what remains uncertain in it.
+    `refused` is the reason why no metadata can be written, `unsure` what remains uncertain in it.
     """
 
     ledger_id: int
@@ -60,7 +59,6 @@ class FoundLedger:
     striping: Striping
     missing: Runs = ()
     fenced: bool = False
-    key_checked: bool = False
     refused: str | None = None
     unsure: tuple[str, ...] = ()
 
@@ -122,7 +120,6 @@ def _with_striping(ledger: ExaminedLedger, choose_striping: Striping | None, pas
         striping=striping,
         missing=ledger.missing,
         fenced=ledger.fenced,
-        key_checked=ledger.key is not None,
         refused=_refusal(ledger.key, password, ledger.length, ledger.digest_type),
         unsure=tuple(_unsure(striping, ledger.key)),
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pulsar_meta.entries.locations import LedgerLocations
 
 DISK: Final = "bookie-disk:"
-Part = Literal["cookie", "directory", "index", "journal", "entry log", "disk"]
+Part = Literal["cookie", "directory", "index", "journal", "disk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,6 @@ class MissingLog:
         """The path of the file, as far as the directory is known."""
         return f"{self.directory}/{self.number:x}.log"
 
-    @property
-    def gap(self) -> Gap:
-        """The missing file as a gap."""
-        why = self.why or "does not exist, and the index refers to it"
-        return Gap(self.bookie, "entry log", self.file, why)
-
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
@@ -102,15 +96,11 @@ class Completeness:
 COMPLETE: Final = Completeness()
 
 
-def completeness_of(source: EntrySource | None, urls: Sequence[str] = ()) -> Completeness:
-    """Find out how complete the disks of `source` are.
-
-    `urls` are the URLs that `source` was opened from, by default those of its parts. Raises UnreachableError
-    if a directory can't be listed.
-    """
+def completeness_of(source: EntrySource | None) -> Completeness:
+    """Find out how complete the disks of `source` are. Raises UnreachableError if one can't be listed."""
     if source is None:
         return COMPLETE
-    given = _given(source, urls)
+    given = _urls_of(source)
     gaps: dict[str | None, list[Gap]] = {}
     known = set[str]()
     for layout in _layouts(given):
@@ -165,16 +155,17 @@ def _candidates(layout: BookieLayout, listed: Sequence[Path], of_part: Sequence[
 
 
 def directories_not_given(source: EntrySource, urls: Sequence[str] = ()) -> list[Gap]:
-    """Return the ledger directories of the given bookies that were not given. `urls` as above.
+    """Return the ledger directories of the given bookies that were not given.
 
-    Reads no data. Raises UnreachableError if a directory can't be listed.
+    `urls` are the URLs that `source` was opened from, by default those of its parts. Reads no
+    data. Raises UnreachableError if a directory can't be listed.
     """
-    gaps = (gap for layout in _layouts(_given(source, urls)) for gap in layout_gaps(layout))
+    gaps = (gap for layout in _layouts(urls or _urls_of(source)) for gap in layout_gaps(layout))
     return sorted({gap: None for gap in gaps if gap.part == "directory"}, key=lambda gap: gap.bookie or "")
 
 
-def _given(source: EntrySource, urls: Sequence[str]) -> list[str]:
-    return list(urls) or list(dict.fromkeys(part.url for part in source.parts))
+def _urls_of(source: EntrySource) -> list[str]:
+    return list(dict.fromkeys(part.url for part in source.parts))
 
 
 def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:

@@ -92,7 +92,6 @@ class Offload:
     complete: bool
     bookkeeper_deleted: bool
     driver: str
-    driver_properties: Properties
     begun_at: int | None = None
 
     @property
@@ -486,13 +485,11 @@ def entry_count(info: ManagedLedgerInfo, ledger: ManagedLedgerInfo.LedgerInfo) -
 
 def _offload(context: OffloadContext) -> Offload:
     number = (context.uidMsb & (2**64 - 1)) << 64 | context.uidLsb & (2**64 - 1)
-    driver = context.driverMetadata
     return Offload(
         str(UUID(int=number)),
         context.complete,
         context.bookkeeperDeleted,
-        driver.name,
-        _pairs(driver.properties),
+        context.driverMetadata.name,
         context.timestamp or None,
     )
 
