@@ -226,7 +226,41 @@ def test_an_index_that_leads_elsewhere_does_not_accuse_the_log(capture: Capture,
     change_rows(disks / "bookie0" / "current" / "locations", rows)
     findings, _ = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")
     assert [(each.code, each.ledger_id, each.repair) for each in findings] == [("entry-missing", 25, None)]
+    assert findings[0].severity is Severity.ERROR
     assert "the index of a bookie is damaged" in findings[0].message
+
+
+def start_an_index(current: Path) -> None:
+    from rocksdict import Options, Rdict
+
+    shutil.rmtree(current / "locations")
+    Rdict(str(current / "locations"), Options(raw_mode=True)).close()
+
+
+def exchange_logs(current: Path) -> None:
+    first, second = sorted(current.glob("*.log"), key=lambda path: -path.stat().st_size)[:2]
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+
+
+@pytest.mark.parametrize("name", ["pulsar-4.2.4", "pulsar-4.2.4-3bookies"])
+@pytest.mark.parametrize(
+    ("damage", "code", "text"),
+    [
+        (start_an_index, "bookie-index-damaged", "does not lead to entries that its entry logs have"),
+        (exchange_logs, "entry-log-damaged", "4.log has the entries of "),
+    ],
+)
+def test_an_index_that_does_not_fit_the_logs_is_one_finding(
+    capture: Capture, tmp_path: Path, name: str, damage: Callable[[Path], None], code: str, text: str
+) -> None:
+    disks = copied_disks(capture, name, tmp_path)
+    damage(disks / "bookie0" / "current")
+    [cause] = run_check(healthy_store(capture(name)), f"bookie-disk:{disks}")[0]
+    assert (cause.code, cause.severity, cause.repair) == (code, Severity.ERROR, None)
+    assert text in cause.message
+    assert cause.evidence["consequences"] > 100
 
 
 def versions(disks: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pulsar_meta.jobs.check.case_context import CaseContext, members_of, with_case
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.disks import unindexed
+from pulsar_meta.jobs.check.disks import Unindexed, unindexed
 from pulsar_meta.jobs.topics.evidence import Case, LedgerEvidence, Piece, Witness, membership
 
 _ON_NO_BOOKIE = "every bookie was given complete, and none has an entry of it"
@@ -43,16 +43,16 @@ def judge_absence(
     elif suspicion.code in ("ledger-under-replicated", "ledger-below-ack-quorum"):
         yield from _judge_copies(context, suspicion, [*map(str, bookies or members_of(ledger))])
     elif hidden := unindexed(context.reader.source, ledger_id):
-        yield with_case(suspicion, _damaged_index(hidden))
+        context.causes.add_unindexed(hidden[0], _unindexed(suspicion, hidden[0]))
     else:
         text = "every bookie of its ensembles was given, with all directories and a readable index"
         case = Case("the entries are lost", (Piece(Witness.DISKS, text),), only_witness=True)
         yield with_case(suspicion, case)
 
 
-def _damaged_index(hidden: list[str]) -> Case:
-    text = f"entry log {hidden[0]} has entries of it to which the bookie's index does not lead"
-    return Case(
+def _unindexed(suspicion: Finding, hidden: Unindexed) -> Finding:
+    text = f"entry log {hidden.file} has entries of it to which the bookie's index does not lead"
+    case = Case(
         "the entries are lost",
         (),
         (Piece(Witness.DISKS, text),),
@@ -60,16 +60,21 @@ def _damaged_index(hidden: list[str]) -> Case:
         next_step="Rebuild the index of that bookie: bookkeeper shell rebuild-db-ledger-locations-index",
         only_witness=True,
     )
+    # A bookie does not serve what its index does not lead to.
+    return replace(with_case(suspicion, case), severity=suspicion.severity)
 
 
 def _judge_copies(context: CaseContext, suspicion: Finding, bookies: list[str]) -> Iterator[Finding]:
-    """Yield that copies are missing, unless a bookie lost everything or a VERSION is in the wrong place."""
+    """Yield that copies are missing, unless a bookie's index, files or VERSION explain it."""
     if context.causes.add_cookie(bookies, suspicion):
         return
-    emptied = list(filter(context.is_emptied, bookies))
+    hidden = context.unindexed_copies(bookies, suspicion.ledger_id or 0)
+    emptied = [] if hidden else list(filter(context.is_emptied, bookies))
+    for log in hidden:
+        context.causes.add_unindexed(log, suspicion)
     for bookie in emptied:
         context.causes.add_bookie(bookie, suspicion)
-    if not emptied:
+    if not hidden and not emptied:
         yield suspicion
 
 

@@ -13,7 +13,7 @@ from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.codes import Finding, Severity, first_of
-from pulsar_meta.jobs.check.disks import unindexed
+from pulsar_meta.jobs.check.disks import Unindexed, unindexed
 from pulsar_meta.jobs.check.root_causes import RootCauses
 from pulsar_meta.jobs.topics.completeness import Gap, MissingLog
 from pulsar_meta.jobs.topics.cursors import state_of
@@ -208,6 +208,20 @@ class CaseContext:
             parts = [part for part in source.parts if part.bookies is not None and bookie in part.bookies]
             self._emptied[bookie] = not any(part.ledgers() for part in parts)
         return self._emptied[bookie]
+
+    def unindexed_copies(self, bookies: Sequence[str], ledger_id: int) -> list[Unindexed]:
+        """Return entry logs of bookies with entries of a ledger to which their indexes don't lead.
+
+        The search may read all logs, so bookies are left out for which it often was in vain.
+        """
+        source = self.reader.source
+        wanted = {bookie for bookie in bookies if self._searched[bookie] < _SEARCHED}
+        if source is None or not wanted:
+            return []
+        found = {log.directory: log for log in unindexed(source, ledger_id) if log.bookie in wanted}
+        for bookie in wanted - {log.bookie for log in found.values()}:
+            self._searched[bookie] += 1
+        return list(found.values())
 
     def bookies_not_given(self, ledger: LedgerEvidence) -> list[Gap]:
         """Return the bookies of a replicated ledger's ensembles whose disks were not given."""

@@ -10,7 +10,7 @@ Sources: apache/bookkeeper EntryLogManagerBase, DefaultEntryLogger, GarbageColle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from pulsar_meta.codecs.bookie_files.entry_log import (
     HEADER_SIZE,
@@ -25,7 +25,7 @@ from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.ledger_index import LedgerIndex
 from pulsar_meta.jobs.check.misplaced_cookies import directory_of
-from pulsar_meta.jobs.topics.completeness import Completeness, missing_logs
+from pulsar_meta.jobs.topics.completeness import Completeness, MissingLog, missing_logs
 
 _VERSIONS: Final = (0, 1)
 
@@ -85,7 +85,23 @@ def _header_fault(logs: DataFiles, number: int) -> tuple[Severity, str] | None:
     return None
 
 
-def unindexed(source: EntrySource, ledger_id: int) -> list[str]:
+class Unindexed(NamedTuple):
+    """An entry log with entries to which the bookie's index does not lead.
+
+    `instead_of` is the log in which the index places them, if they are there at the same offsets.
+    """
+
+    bookie: str | None
+    file: str
+    instead_of: str | None = None
+
+    @property
+    def directory(self) -> str:
+        """The directory of the log."""
+        return self.file.rpartition("/")[0]
+
+
+def unindexed(source: EntrySource, ledger_id: int) -> list[Unindexed]:
     """Return the entry logs with entries of a ledger that bookies' indexes don't lead to.
 
     Reads the logs that may have entries of the ledger.
@@ -95,12 +111,23 @@ def unindexed(source: EntrySource, ledger_id: int) -> list[str]:
         logs = part.entry_logs
         if logs is None or part.index_fault is not None:
             continue
-        lost = {entry_id for log in missing_logs(part, ledger_id) for entry_id in log.entry_ids}
-        known = set(part.entry_ids(ledger_id)) - lost
-        found += [
-            logs.name(number) for number in sorted(logs.paths) if _has_more(logs, number, ledger_id, known)
-        ]
+        missing = list(missing_logs(part, ledger_id))
+        known = set(part.entry_ids(ledger_id)) - {each for log in missing for each in log.entry_ids}
+        bookie = next(iter(part.bookies or ()), None)
+        for number in sorted(logs.paths):
+            if _has_more(logs, number, ledger_id, known):
+                instead_of = next((log.file for log in missing if _is_renamed(part, log, number)), None)
+                found.append(Unindexed(bookie, logs.name(number), instead_of))
     return found
+
+
+def _is_renamed(part: EntrySource, log: MissingLog, number: int) -> bool:
+    """Return True if another log has all entries where the index places them in this log."""
+    from pulsar_meta.entries.locations import has_records
+
+    return any(
+        bool(has_records(files, number, table).all()) for files, table in part.located(log.ledger_id) or ()
+    )
 
 
 def _has_more(logs: DataFiles, number: int, ledger_id: int, known: set[int]) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.check.disks import Unindexed
 from pulsar_meta.jobs.check.misplaced_cookies import MisplacedCookie, misplaced_cookies
 from pulsar_meta.jobs.topics.completeness import Gap, MissingLog, first_missing_logs
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
@@ -57,6 +58,24 @@ class _Group:
 
 
 @dataclass(slots=True)
+class _Unindexed:
+    """The findings about entries in a directory to which the bookie's index does not lead.
+
+    `renamed` has the entry logs whose entries are at the same offsets in another log, which is the value.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def group(self) -> _Group:
+        group = _Group()
+        for each in self.findings:
+            group.add(each)
+        return group
+
+
+@dataclass(slots=True)
 class RootCauses:
     """Causes, and the findings that they explain. `not_checked` are the missing parts of bookies."""
 
@@ -69,6 +88,7 @@ class RootCauses:
     _lost: dict[str, _Group] = field(default_factory=dict)
     _unknown: _Group = field(default_factory=_Group)
     _cookies: dict[MisplacedCookie, _Group] = field(default_factory=dict)
+    _unindexed: dict[tuple[str | None, str], _Unindexed] = field(default_factory=dict)
 
     def add_missing(self, reader: EvidenceReader, is_damaged: Callable[[MissingLog], bool]) -> None:
         """Add everything that is known to be missing, whether or not a finding depends on it."""
@@ -111,6 +131,21 @@ class RootCauses:
         """Count a finding that is explained by a bookie that has lost everything."""
         self._bookies.setdefault(bookie, _Group()).add(consequence)
         self.consequences.append(consequence)
+
+    def add_unindexed(self, log: Unindexed, consequence: Finding) -> None:
+        """Keep a finding about entries in a log to which the bookie's index does not lead."""
+        group = self._unindexed.setdefault((log.bookie, log.directory), _Unindexed())
+        group.findings.append(consequence)
+        if log.instead_of is not None:
+            group.renamed[log.instead_of] = log.file
+
+    def gather_unindexed(self) -> Iterator[Finding]:
+        """Yield the findings of directories with few entries to which the index does not lead."""
+        for place, group in list(self._unindexed.items()):
+            if len(group.findings) < LOST_PART and not group.renamed:
+                yield from self._unindexed.pop(place).findings
+            else:
+                self.consequences += group.findings
 
     def gather_lost_parts(self, judged: Sequence[Finding]) -> list[Finding]:
         """Return the findings that no lost part of the store explains; count the others."""
@@ -155,6 +190,10 @@ class RootCauses:
             self._logs.items(), key=lambda item: (item[0][0] or "", item[0][1])
         ):
             yield _log_finding(bookie, file, group)
+        for (bookie, directory), unindexed in sorted(
+            self._unindexed.items(), key=lambda item: (item[0][0] or "", item[0][1])
+        ):
+            yield _unindexed_finding(bookie, directory, unindexed)
         for gap, group in self._gaps.items():
             entries = f"entries of {group.text}" if group.codes else "entries that may be there"
             self.not_checked[str(gap)] = entries
@@ -184,6 +223,25 @@ def _log_finding(bookie: str | None, file: str, group: _Group) -> Finding:
         severity=Severity.ERROR if group.severity is Severity.ERROR else Severity.WARNING,
         path=file,
         evidence={"bookie": bookie, "file": file, **group.numbers},
+    )
+
+
+def _unindexed_finding(bookie: str | None, directory: str, unindexed: _Unindexed) -> Finding:
+    whose, group = "a bookie" if bookie is None else f"bookie {bookie}", unindexed.group
+    if unindexed.renamed:
+        names = [f"{right} has the entries of {file}" for file, right in sorted(unindexed.renamed.items())]
+        return finding(
+            "entry-log-damaged",
+            f"entry logs of {whose} have the names of others: {', '.join(names)}; this affects {group.text}",
+            path=min(unindexed.renamed),
+            evidence={"bookie": bookie, "file": min(unindexed.renamed), **group.numbers},
+        )
+    return finding(
+        "bookie-index-damaged",
+        f"the index of {whose} does not lead to entries that its entry logs have, so the bookie does not"
+        f" serve them; this affects {group.text}",
+        path=directory,
+        evidence={"bookie": bookie, "part": "index", **group.numbers},
     )
 
 

@@ -114,7 +114,7 @@ class Verdicts:
             context.note_unlisted(suspicion)
             context.note_without_trace(suspicion)
         judged = [result for suspicion in self._pending for result in self._judge(context, suspicion)]
-        judged = [*copies, *context.without_copied(judged)]
+        judged = [*copies, *context.causes.gather_unindexed(), *context.without_copied(judged)]
         judged = _without_doubtful_lists(judged)
         judged = context.causes.gather_lost_parts(judged)
         judged = context.causes.gather_unknown_topics(judged, context.without_trace)
