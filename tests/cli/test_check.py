@@ -150,6 +150,10 @@ def test_an_age_can_be_zero(healthy: list[object]) -> None:
     [
         (["nothere"], 3, "no topic persistent://public/default/nothere"),
         (["other/here"], 3, "nothing matches other/here"),
+        # A name that exists does not hide one that does not.
+        (["orders", "nothere"], 3, "no topic persistent://public/default/nothere"),
+        (["orders", "other/here"], 3, "nothing matches other/here"),
+        (["orders", "nothere*"], 3, "nothing matches nothere*"),
         (["plain", "--engine", "spark"], 2, "--engine spark checks a whole store: remove the topics"),
         (["--only", "nonsense"], 2, "'nonsense' is not a code or a group"),
         (["--min-age", "soon"], 2, "invalid duration 'soon'"),

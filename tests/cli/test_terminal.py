@@ -15,6 +15,7 @@ from termios import TIOCSWINSZ
 
 import pytest
 
+from pulsar_meta.cli.render.tables import View, table_lines
 from tests.cli.program import MAIN, environment, pulsar_meta
 
 Capture = Callable[[str], Path]
@@ -163,7 +164,19 @@ def test_a_clean_check_says_so_and_lists_what_was_not_checked(env: dict[str, str
 
 def test_verified_entries_without_faults_are_confirmed(env: dict[str, str]) -> None:
     text = _escape_re.sub("", run_in_terminal("verify-entries", "orders", env=env, columns=100))
-    assert "\nno faults found\nchecked: 1 topic, 6 ledgers, 163 entries\n" in text
+    assert "no faults found\nchecked: 1 topic, 6 ledgers, 163 entries\n" in text
+    assert "position" not in text
+
+
+def test_a_text_that_needs_many_lines_in_a_table_is_in_a_paragraph() -> None:
+    view = View(("topic", "position", "backlog", "state"), lambda row: row)
+    reason = " ".join(["the record refers to a ledger that is gone"] * 4)
+    row = ["persistent://public/default/orders", "1234:56", "9999999", reason]
+    single, many = (
+        list(table_lines(rows, view, 60)) for rows in ([row], [row, *[[*row[:3], "record"]] * 20])
+    )
+    assert single[0].lstrip() == "topic  persistent://public/default/orders"
+    assert many[1].startswith("────")
 
 
 def test_a_check_of_a_store_shows_its_stages(env: dict[str, str]) -> None:

@@ -202,7 +202,7 @@ def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms, warn: Cal
     with _progress(shell) as progress:
         report = run(store, rewrite, terms, Listener(warn, progress, halted))
     if store.checkpoint is not None:
-        shell.note(f"a checkpoint of the database before the write is in {store.checkpoint}")
+        shell.note(f"saved a checkpoint of the database before the write: {store.checkpoint}")
     _report(shell, report)
 
 

@@ -37,6 +37,7 @@ from pulsar_meta.cli.streams import (
     STDIN,
     atomic_file,
     bar_columns,
+    clear_bars,
     counter_columns,
     open_input,
     progress_bar,
@@ -254,6 +255,8 @@ class Shell:
                     write_plain(documents, out, view, header=self.has_header)
                 case _:
                     write_table(documents, out, view)
+        # Without rows, nothing was written that removed them.
+        clear_bars()
 
     def _emit_page(
         self, documents: Iterable[Document], view: View | Detail, about: Callable[[], Iterable[str]]

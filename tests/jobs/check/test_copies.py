@@ -62,3 +62,16 @@ def test_missing_copies_are_counted(folder: Path) -> None:
 def test_copies_on_disks_that_are_not_given_are_not_missing(folder: Path) -> None:
     with open_entries([f"bookie-disk:{folder}/bookie0", f"bookie-disk:{folder}/bookie1"]) as source:
         assert findings_without(healthy_store(folder), source, "nobody", lambda entry_id: False) == []
+
+
+def test_bookies_whose_disks_were_not_given_are_named(folder: Path) -> None:
+    store = healthy_store(folder)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        bookies = sorted(source.bookies or ())
+    for names in ((), ("public/default/plain",)):
+        with open_entries([f"bookie-disk:{folder}/bookie0"]) as source:
+            [given] = source.bookies or ()
+            run = checkup(store, source, names, CheckOptions())
+            assert [finding.severity for finding in run.findings()] in ([], [Severity.NOTE])
+        others = ", ".join(bookie for bookie in bookies if bookie != given)
+        assert run.not_checked[f"entries on bookies {others}"] == "their disks were not given"

@@ -116,7 +116,7 @@ def test_owners_in_the_database_of_a_killed_broker_do_not_count(
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["rewritten"] > 30
-    assert b"a checkpoint of the database before the write is in " in done.stderr
+    assert b"saved a checkpoint of the database before the write: " in done.stderr
     undone = pulsar_meta_here("undo", "--yes", summary["undo_file"], "--allow-unreadable", env=env)
     assert undone.returncode == 0, undone.stderr
     assert values(f"rocksdb:{copy}") == before

@@ -136,16 +136,14 @@ def check(
     from pulsar_meta.cli.render.text import checked_text
     from pulsar_meta.jobs.check.checkup import checkup
     from pulsar_meta.jobs.check.context import CheckOptions
-    from pulsar_meta.jobs.check.scope import ensure_not_empty
 
     places, source = opened.places, opened.entries
     run = checkup(opened.store, source, names, CheckOptions(), job.advance, urls=places.entries)
-    given, count = given_places(places.store, places.entries), 0
+    given = given_places(places.store, places.entries)
     for finding in run.findings():
         job.advance(0)
-        count += 1
         found(with_places(finding.document(), given))
-    ensure_not_empty(opened.store, run.scope, count + run.counts["topics"])
+    run.ensure_found()
     notes = [] if source is None else [*source.notes, *map(str, source.faults)]
     about = [line(checked_text(run.counts, run.not_checked), "dim"), *lines(notes, "warning")]
     return about if run.unreachable is None else [*about, fault_line(run.unreachable)]

@@ -34,7 +34,6 @@ from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity, chosen_codes
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.scan import Passes
-from pulsar_meta.jobs.check.scope import ensure_not_empty
 from pulsar_meta.jobs.cursors.subscriptions import Limits
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
@@ -219,7 +218,7 @@ def check(
         given = given_places(store, entries, ledger_store=shell.ledger_store, other_stores=other_stores)
         shown = _shown(run.findings(), options.hidden, counts, given)
         _emit(shell, run, shown, redact(opened.url), options.hidden)
-        ensure_not_empty(opened, run.scope, sum(counts.values()) + run.counts["topics"])
+        run.ensure_found()
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
         if options.fix_plan is not None:

@@ -228,7 +228,8 @@ def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail
     """Draw a table without columns that are empty in every row.
 
     If a terminal is too narrow, headings, texts and times are folded and long names lose their middle. If
-    that is not enough, each row becomes a paragraph with nothing left out.
+    that is not enough, or makes the table longer, each row becomes a paragraph with nothing left out. Without
+    rows, nothing is written.
     """
     if view.block is not None:
         _write_blocks(documents, out, view.block)
@@ -253,14 +254,16 @@ def width_of(out: IO[str]) -> int | None:
 
 
 def table_lines(documents: Iterable[Document], view: View, width: int | None) -> Iterator[str]:
-    """Yield the lines of a table, or a paragraph for each row if the table does not fit `width`."""
+    """Yield the lines of a table, or a paragraph for each row if that is shorter or no table fits `width`."""
     rows = [[in_a_cell(cell) for cell in view.row(document)] for document in documents]
-    shown = [
-        at for at in range(len(view.columns)) if not rows or any(_has_text(row[at], view, at) for row in rows)
-    ]
+    if not rows:
+        return
+    shown = [at for at in range(len(view.columns)) if any(_has_text(row[at], view, at) for row in rows)]
     columns = [_Column(view.columns[at], [row[at] for row in rows], view) for at in shown]
-    if fit(columns, width):
-        yield from map(str.rstrip, _drawn(columns))
+    drawn = [line.rstrip() for line in _drawn(columns)] if fit(columns, width) else None
+    # A long text in a narrow column can need more lines than the paragraphs.
+    if drawn is not None and len(drawn) <= 2 + len(rows) * (len(shown) + 1):
+        yield from drawn
         return
     for number, row in enumerate(rows):
         yield from ("",) * (number > 0)

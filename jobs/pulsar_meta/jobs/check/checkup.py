@@ -60,7 +60,7 @@ from pulsar_meta.jobs.check.scan import (
     reads_entries,
     scans_of,
 )
-from pulsar_meta.jobs.check.scope import CheckScope, check_scope
+from pulsar_meta.jobs.check.scope import CheckScope, check_scope, ensure_found
 from pulsar_meta.jobs.check.segments import segment_findings
 from pulsar_meta.jobs.check.snapshots import SnapshotTiming
 from pulsar_meta.jobs.check.topic_reader import TopicReader
@@ -69,6 +69,7 @@ from pulsar_meta.jobs.check.verdicts import Verdicts
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
+from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import current_store
@@ -106,6 +107,7 @@ class Checkup:
     _index: LedgerIndex | None = None
     _lazy: LazyLedgers | None = None
     _with_finding: set[int] = field(default_factory=set)
+    _absent: list[Scope] = field(init=False)
     _early: set[tuple[object, ...]] = field(default_factory=set)
     _reader: EvidenceReader | None = None
     _scalable: ScalableTopics = field(init=False)
@@ -113,6 +115,7 @@ class Checkup:
 
     def __post_init__(self) -> None:
         self._scalable, self._timing = ScalableTopics(self.store), SnapshotTiming(self.store)
+        self._absent = list(self.scope.absent)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -157,6 +160,10 @@ class Checkup:
             if self.options.wants(each.code):
                 yield self._complete(each)
         self._explain_gaps()
+
+    def ensure_found(self) -> None:
+        """Raise NotFoundError if a name has neither a value nor a finding, or if the store is empty."""
+        ensure_found(self.store, self.scope, self._absent)
 
     @property
     def _evidence(self) -> EvidenceReader:
@@ -213,6 +220,9 @@ class Checkup:
 
     def _complete(self, each: Finding) -> Finding:
         """Return the finding with its final severity, its scalable topic and the command that repairs it."""
+        with suppress(UsageError):
+            topic = None if not self._absent or each.topic is None else TopicName.parse(each.topic)
+            self._absent = [scope for scope in self._absent if topic is None or not scope.holds(topic, None)]
         return with_repair(self._with_scalable_topic(self._decided(each)))
 
     def _confirmed(self, recheck: Recheck) -> Iterator[Finding]:

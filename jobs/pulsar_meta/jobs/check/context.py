@@ -167,7 +167,20 @@ def not_visible(store: Store, context: Context, source: EntrySource | None) -> d
         missing["partitioned topics"] = "this store has none, they may be in a separate configuration store"
     if not on_bookies(source):
         missing["entries"] = "no --entries" if source is None else "no --entries of bookies"
+    others = _bookies_not_given(context, source)
+    if others:
+        names = f"{len(others)} bookies" if len(others) > 3 else f"bookies {', '.join(others)}"
+        missing[f"entries on {names}"] = "their disks were not given"
     return missing if store.networked else missing | _later_changes(context.now)
+
+
+def _bookies_not_given(context: Context, source: EntrySource | None) -> list[str]:
+    """Return the bookies of the cluster whose disks were not given, if only disks were given."""
+    parts = on_bookies(source)
+    given = {bookie for part in parts for bookie in part.bookies or ()}
+    if context.asks_bookies or not given or any(part.bookies is None for part in parts):
+        return []
+    return sorted(context.cookies - given)
 
 
 def is_stream(store: Store) -> bool:

@@ -20,7 +20,7 @@ from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView, is_internal
 from pulsar_meta.jobs.cursors.subscriptions import RANGES_IN_RECORD, Limits, UsedLimit
-from pulsar_meta.jobs.topics.backlog import backlog
+from pulsar_meta.jobs.topics.backlog import Backlog, backlog
 from pulsar_meta.jobs.topics.cursors import rewound_to
 from pulsar_meta.jobs.topics.owners import bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Ledger, Position
@@ -278,11 +278,16 @@ def _state_lost(view: TopicView, cursor: CursorView, why: str, place: Place) -> 
         return finding("cursor-ledger-missing", text, **place)
     at = rewound_to(view.ledgers, cursor.info)
     after = backlog(view.ledgers, at, Acks())
-    least = "" if after.open_ledger is None else "at least "
     back = f"the broker goes back to {at.ledger_id}:{at.entry_id}"
-    text += f": {back} and redelivers {least}{after.entries} entries"
+    text += f": {back} and redelivers {_entries_text(after)} after it"
     evidence = {"back_to": list(at), "entries_after": after.entries}
     return finding("cursor-ledger-missing", text, evidence=evidence, **place)
+
+
+def _entries_text(after: Backlog) -> str:
+    if after.open_ledger is None:
+        return f"{after.entries} entries"
+    return f"at least {after.entries} entries" if after.entries else "everything"
 
 
 def ack_limits(view: TopicView) -> Iterator[Finding]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
@@ -16,6 +16,7 @@ from pulsar_meta.jobs.topics.scope import (
     is_namespace,
     is_there,
     named_topics,
+    select,
     with_segments,
 )
 from pulsar_meta.stores.base import Store
@@ -27,13 +28,15 @@ _BY_NAMESPACE: Final = ("/admin/policies", "/admin/local-policies", "/admin/part
 class CheckScope:
     """The scopes of topics (none means all), and the paths below which their records and values are.
 
-    `named` are topics that the user named, whether or not they have a record.
+    `named` are topics that the user named, whether or not they have a record. `absent` are the scopes of
+    names that nothing in the store has.
     """
 
     scopes: tuple[Scope, ...] = ()
     topic_prefixes: tuple[str, ...] = (MANAGED_LEDGERS,)
     value_prefixes: tuple[str, ...] = ("/admin", "/schemas")
     named: tuple[TopicName, ...] = ()
+    absent: tuple[Scope, ...] = ()
 
     @property
     def everything(self) -> bool:
@@ -45,45 +48,63 @@ class CheckScope:
         return self.everything or any(scope.holds(topic, cursor) for scope in self.scopes)
 
 
-@dataclass(slots=True)
-class _Places:
-    topics: list[str] = field(default_factory=list)
-    values: list[str] = field(default_factory=list)
-    named: list[TopicName] = field(default_factory=list)
-
-
 def check_scope(store: Store, names: Sequence[str]) -> CheckScope:
     """Return the scope of these topics, namespaces and globs of them; without names, of the whole store.
 
     Three parts without a domain are a V1 namespace if the store has one of that name.
     """
-    if not names:
-        return CheckScope()
-    scopes, places = [], _Places()
+    scopes: list[Scope] = []
+    absent: list[Scope] = []
+    named: list[TopicName] = []
+    topics: list[str] = []
+    values: list[str] = []
     for name in names:
         scope = Scope(namespaces=(name,)) if _is_namespace(store, name) else _of_topics(store, name)
         scopes.append(scope)
-        places.topics += _topic_prefixes(store, scope)
-        if scope.namespaces and not is_glob(name):
-            places.values += [f"{parent}/{name}" for parent in _BY_NAMESPACE]
-        elif scope.topics and not is_glob(name):
-            _add_topic(store, TopicName.parse(name), places)
-    return CheckScope(
-        tuple(scopes), _outermost(places.topics), _outermost(places.values), tuple(places.named)
-    )
+        records, others = _topic_prefixes(store, scope), list(_value_prefixes(scope, name))
+        topics += records
+        values += others
+        if scope.topics and not is_glob(name):
+            named += _named_topics(store, TopicName.parse(name))
+        if not _exists(store, scope, [*records, *others]):
+            absent.append(scope)
+    if not scopes:
+        return CheckScope()
+    return CheckScope(tuple(scopes), _outermost(topics), _outermost(values), tuple(named), tuple(absent))
 
 
-def ensure_not_empty(store: Store, scope: CheckScope, count: int) -> None:
-    """Raise NotFoundError if the scope has no values and `count`, of its topics and findings, is 0."""
+def ensure_found(store: Store, scope: CheckScope, absent: Sequence[Scope]) -> None:
+    """Raise NotFoundError if `absent` has the scope of a name, or if the whole store has no metadata."""
     if scope.everything:
         check_inhabited(store)
+    for each in absent:
+        name = next(iter((*each.namespaces, *each.topics)))
+        if each.namespaces or is_glob(name):
+            raise NotFoundError(f"nothing matches {name}", source=store.url)
+        raise missing(store, TopicName.parse(name).path)
+
+
+def _exists(store: Store, scope: Scope, paths: Iterable[str]) -> bool:
+    """Return True if a glob matches a topic, or if a name has any value at or below one of its paths."""
+    if not any(map(is_glob, (*scope.namespaces, *scope.topics))):
+        return any(is_there(store, path) for path in paths)
+    try:
+        return any(True for record in select(store, scope, "ledger"))
+    except DecodeError:
+        return True
+
+
+def _value_prefixes(scope: Scope, name: str) -> Iterator[str]:
+    """Yield the paths below which the values of a topic or namespace are, besides its records."""
+    if is_glob(name):
         return
-    if count or any(is_there(store, path) for path in scope.value_prefixes):
+    if scope.namespaces:
+        yield from (f"{parent}/{name}" for parent in _BY_NAMESPACE)
         return
-    if scope.named:
-        raise missing(store, scope.named[0].path)
-    name = next(iter((*scope.scopes[0].namespaces, *scope.scopes[0].topics)))
-    raise NotFoundError(f"nothing matches {name}", source=store.url)
+    topic = TopicName.parse(name)
+    base = topic.partitioned or topic
+    yield base.partitioned_path
+    yield base.schema_path
 
 
 def _of_topics(store: Store, name: str) -> Scope:
@@ -111,19 +132,11 @@ def _is_namespace(store: Store, name: str) -> bool:
     return is_there(store, f"{MANAGED_LEDGERS}/{name}") or is_there(store, f"/admin/policies/{name}")
 
 
-def _add_topic(store: Store, name: TopicName, places: _Places) -> None:
+def _named_topics(store: Store, name: TopicName) -> list[TopicName]:
     try:
-        topics = named_topics(store, name)
+        return named_topics(store, name)
     except DecodeError:
-        topics = [name]
-    places.named += topics
-    places.values += list(_values_of(name))
-
-
-def _values_of(name: TopicName) -> Iterator[str]:
-    base = name.partitioned or name
-    yield base.partitioned_path
-    yield base.schema_path
+        return [name]
 
 
 def _outermost(paths: Sequence[str]) -> tuple[str, ...]:

@@ -159,12 +159,12 @@ def _settle(store: Store, ledger: Ledger, end: End, changes: _Changes, said: str
 
 
 def _open(store: Store, ledger: Ledger, changes: _Changes, said: str) -> None:
-    """Have whoever opens the ledger next recover it."""
+    """Reopen the ledger, so that the next broker that opens it recovers it."""
     seen = current(store, ledger_path(ledger.ledger_id))
     decoded = decode_ledger_metadata(seen.value)
     decoded.metadata.state, decoded.metadata.length = LedgerMetadataFormat.OPEN, 0
     decoded.metadata.ClearField("lastEntryId")
-    changes.said.append(f"ledger {ledger.ledger_id}: {said}: OPEN, so that whoever opens it recovers it")
+    changes.said.append(f"ledger {ledger.ledger_id}: {said}: OPEN, so that the broker recovers it on opening")
     changes.metadata.append(becoming(seen, encode_ledger_metadata(decoded)))
 
 

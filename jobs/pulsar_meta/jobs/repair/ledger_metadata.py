@@ -252,7 +252,7 @@ class MetadataMaker:
         members = metadata.segment[0].ensembleMember
         if found is not None:
             unsure = f" ({', '.join(found.unsure)})" if found.unsure else ""
-            return f"bookies and digest by the disks{unsure}"
+            return f"bookies and digest type from the disks{unsure}"
         if metadata.ackQuorumSize == 1 and len(members) > 1:
             return (
                 f"which of {len(members)} bookies had it is not known: each is asked in turn, and all of them"
@@ -371,13 +371,13 @@ def _why_not(
             " give the bookies' disks with --entries"
         )
     if middle and found is None and disks is not None and disks.whole_ledgers:
-        return "the disks have no entry of it: where these are all, it is lost (repair missing-ledger)"
+        return "the disks have no entry of it: if you gave all disks, it is lost (repair missing-ledger)"
     if found is not None and found.refused is not None:
         return found.refused
     if found is None and pattern is None and not is_placed:
-        return "no other ledger says how such ledgers are: give the bookies' disks with --entries"
+        return "no other ledger can serve as a model: give the bookies' disks with --entries"
     if middle and not counted and found is None and closed_at is None:
-        return "the list counts no entry of it, and only the disks say how many it has: give --entries"
+        return "the list has no entry count for it, and only the disks know how many it has: give --entries"
     return None
 
 
@@ -401,7 +401,7 @@ def _end(
             f"CLOSED at entry {left.lastEntryId}, {left.length} bytes, as in the readable part of the record"
         )
     if listed is None or named.last:
-        return "OPEN, so that whoever opens it recovers it"
+        return "OPEN, so that the broker recovers it on opening"
     counted = listed.counted or on_disks
     metadata.state, metadata.lastEntryId = LedgerMetadataFormat.CLOSED, counted - 1
     whole = found is not None and found.last_entry == counted - 1 and found.length is not None
