@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -23,7 +24,15 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, line_of
 from pulsar_meta.jobs.cursors.subscriptions import BacklogAges, Limits, Subscription, SubscriptionReader
 from pulsar_meta.jobs.topics.segments import old_part
-from pulsar_meta.jobs.topics.topic import Ledger, Report, Topic, contradictions, named, read_topic
+from pulsar_meta.jobs.topics.topic import (
+    Ledger,
+    Report,
+    Topic,
+    contradictions,
+    named,
+    read_topic,
+    with_bookkeeper,
+)
 from pulsar_meta.jobs.transactions.pending_acks import pending_acks
 from pulsar_meta.jobs.values.biggest import measure
 from pulsar_meta.jobs.values.value_inputs import ValueInput
@@ -76,7 +85,9 @@ def _of_topics(
 
 
 def _ledgers(reader: SubscriptionReader, topic: Topic, _: str | None) -> Iterator[Text]:
-    ledgers = reader.topic(topic).ledgers
+    known = reader.store if reader.knows_ledgers else None
+    with_metadata = tuple(with_bookkeeper(known, topic.ledgers, reader.report))
+    ledgers = reader.topic(replace(topic, ledgers=with_metadata)).ledgers
     if topic.terminated is not None:
         yield line("  terminated at {}:{}".format(*topic.terminated))
     if topic.snapshot is not None:

@@ -83,13 +83,18 @@ class SubscriptionReader:
         return cls(store, source, report, has_metadata(store))
 
     def topic(self, topic: Topic) -> Topic:
-        """Add the ends of a topic's ledgers, as far as they are known."""
+        """Add the ends of a topic's ledgers, as far as they are known.
+
+        Reads only about the ledgers whose end is not in the topic's record.
+        """
         with_metadata = self.store if self.knows_ledgers else None
-        ledgers = with_bookkeeper(with_metadata, topic.ledgers, self.report)
+        without_end = [ledger for ledger in topic.ledgers if ledger.entries is None]
+        ledgers = with_bookkeeper(with_metadata, without_end, self.report)
         if self.source is not None:
             source = self.source
             ledgers = (with_end(ledger, source) for ledger in ledgers)
-        return replace(topic, ledgers=tuple(ledgers))
+        ends = {ledger.ledger_id: ledger for ledger in ledgers}
+        return replace(topic, ledgers=tuple(ends.get(ledger.ledger_id, ledger) for ledger in topic.ledgers))
 
     def all(self, topic: Topic) -> Iterator[Subscription]:
         """Yield the subscriptions of a topic in the store's order. Corrupt ones go to `report`."""

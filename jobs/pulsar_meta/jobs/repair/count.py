@@ -77,12 +77,12 @@ def repair_count(
     listed = set[int]()
     for topic in held_partitions(store, name)[0]:
         record = own_record(store, topic)
-        found = list(with_bookkeeper(store, topic_of(record).ledgers, lambda error: None))
+        found = topic_of(record).ledgers
         listed |= {ledger.ledger_id for ledger in found}
         chosen = [ledger for ledger in found if not ledger_ids or ledger.ledger_id in ledger_ids]
         changes = _Changes()
-        for ledger in chosen:
-            _look(store, source, ledger, changes, last=ledger is found[-1])
+        for ledger in with_bookkeeper(store, chosen, lambda error: None):
+            _look(store, source, ledger, changes, last=ledger.ledger_id == found[-1].ledger_id)
         ledgers += len(chosen)
         decided += [*changes.metadata, _record(record, changes, readers)]
         said += changes.said
