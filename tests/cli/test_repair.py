@@ -70,7 +70,7 @@ def test_giving_up_entries_needs_confirm(store: str, tmp_path: Path) -> None:
 
     name, words = "persistent://public/default/plain", ("repair", "missing-ledger", "plain", "25")
     code, messages = run(*words, "--dry-run")
-    assert (code, "50 entries of ledger 25 are given up" in messages) == (0, True)
+    assert (code, "50 entries of ledger 25 become unreachable" in messages) == (0, True)
     for more in ((), ("--confirm", "plain")):
         code, messages = run(*words, "--yes", *more)
         assert (code, f"--confirm {name}" in messages) == (2, True)
@@ -104,16 +104,16 @@ def test_rm_of_a_listed_ledger_needs_confirm(store: str, tmp_path: Path) -> None
         (("missing-ledger", "plain", "x"), 2, "invalid ledger id"),
         (("missing-ledger", "plain", "25", "--only", "3-"), 2, "--only '3-'"),
         (("missing-ledger", "plain", "25", "--only", "1", "--only-absent"), 2, "can't be combined"),
-        (("missing-ledger", "plain", "25", "--only-absent"), 2, "which entries?"),
+        (("missing-ledger", "plain", "25", "--only-absent"), 2, "name the entries"),
         (("missing-ledger", "no-such", "25"), 3, "no topic"),
         (("count", "plain", "999"), 3, "does not list ledger 999"),
         (("count", "plain", "x"), 2, "invalid ledger id"),
-        (("topic-record", "no-such"), 3, "no ledger says that it is of"),
-        (("ledger-metadata", "99999"), 3, "names ledger 99999"),
+        (("topic-record", "no-such"), 3, "no ledger has persistent://public/default/no-such as its owner"),
+        (("ledger-metadata", "99999"), 3, "refers to ledger 99999"),
         (("ledger-metadata", "no-such"), 3, "no topic"),
         (("partitions", "parted-partition-1"), 2, "name its topic"),
-        (("generator",), 2, "has no generator of ids"),
-        (("generator", "--at-least", str(2**40)), 2, "has no generator"),
+        (("generator",), 2, "has no counter of ledger ids"),
+        (("generator", "--at-least", str(2**40)), 2, "has no counter"),
     ],
 )
 def test_wrong_arguments_are_one_line_errors(

@@ -57,7 +57,7 @@ def test_a_cursor_is_repaired_from_its_ledger_and_undone(run: Run) -> None:
     assert (code, finding["code"]) == (1, "record-undecodable")
     code, out, messages = run("repair", "cursor", TOPIC, "some")
     assert (code, out) == (2, "")
-    assert messages.startswith("pulsar-meta: its record cannot be read")
+    assert messages.startswith("pulsar-meta: its record can't be read")
     assert messages.count("\n") == 1
     # The finding names a complete command, with store and entries.
     assert f"pulsar-meta repair cursor {TOPIC} some" in finding["repair"]

@@ -86,7 +86,9 @@ def test_a_pointer_to_a_missing_ledger_is_removed(patient: Patient) -> None:
     # The capture's cursor is compressed and has properties, so 4.2.4 can't load it.
     unreadable = ("record-unreadable", None)
     assert patient.reported(str(COMPACTED)) == [unreadable, ("compaction-ledger-missing", LEDGER)]
-    with pytest.raises(UsageError, match="no ledger has compacted data of this topic: --drop"):
+    with pytest.raises(
+        UsageError, match="no ledger has compacted data of this topic: remove the pointer with --drop"
+    ):
         repaired(patient)
     repair = repaired(patient, drop=True)
     # Bookies may still have its entries, and then `repair ledger-metadata` can bring the ledger back.
@@ -130,13 +132,13 @@ def test_a_ledger_beyond_the_cursor_or_without_entries_is_not_used(
     remove_pointer(patient)
     with (
         open_entries([f"bookie-disk:{capture('pulsar-4.2.4-batch-acks-closed') / 'bookie0'}"]) as strange,
-        pytest.raises(UsageError, match=rf"ledger {LEDGER} has .*: --drop takes the pointer away"),
+        pytest.raises(UsageError, match=rf"ledger {LEDGER} has .*: remove the pointer with --drop"),
     ):
         repaired(patient, strange)
     info = decode_cursor(patient.values()[PATH])
     info.markDeleteEntryId -= 2
     put(patient, info.SerializeToString())
-    with pytest.raises(UsageError, match="beyond the cursor: its compaction may not have ended"):
+    with pytest.raises(UsageError, match="it ends after the cursor, so its compaction may not have finished"):
         repaired(patient)
     # The last message of the compacted ledger comes from the entry that compaction reached, so the ledger is
     # complete.

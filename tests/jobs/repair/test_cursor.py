@@ -141,7 +141,7 @@ def test_redelivered_and_skipped_entries_are_counted(killed: Patient, disk: Entr
         assert acks_of(record(killed)).range_count == 0
         killed.take_back()
     # One entry, the last one, is acknowledged completely; batches of the others are acknowledged in part.
-    assert repaired(killed, disk, "earliest").said[2].startswith("it stood at ")
+    assert repaired(killed, disk, "earliest").said[2].startswith("its position was ")
     assert repaired(killed, disk, "earliest").losses == (
         f"{ACKED}: 1 acknowledgement is lost, and the subscription {CURSOR!r} gets these entries again",
     )
@@ -154,7 +154,9 @@ def test_without_a_state_the_entries_before_the_position_are_a_possible_loss(kil
     make_garbage(killed)
     ledgers = read_topic(killed.store, ACKED).ledgers
     repair = repaired(killed, None, Position(ledgers[1].ledger_id, 4))
-    assert repair.losses == ("the 20 entries before it count as read; whether they were is not known",)
+    assert repair.losses == (
+        "the 20 entries before it will count as acknowledged, and it is unknown if they were",
+    )
     assert repair.confirm == str(ACKED)
     assert repair.not_checked == {"entries": "no --entries"}
     assert repaired(killed, None, "earliest").losses == ()
@@ -170,20 +172,20 @@ def test_a_cursor_that_brokers_can_load_is_kept(killed: Patient, disk: EntrySour
 def test_positions_outside_the_topic_are_refused(killed: Patient, disk: EntrySource) -> None:
     ledgers = read_topic(killed.store, ACKED).ledgers
     make_garbage(killed)
-    with pytest.raises(UsageError, match="no entry says where it stood: say where to, --position"):
+    with pytest.raises(UsageError, match="no entry has its position: add --position"):
         repaired(killed, None)
     with pytest.raises(UsageError, match="does not list ledger 7"):
         repaired(killed, disk, Position(7, 0))
     with pytest.raises(UsageError, match=f"ledger {ledgers[0].ledger_id} ends with entry 14"):
         repaired(killed, disk, Position(ledgers[0].ledger_id, 15))
-    with pytest.raises(UsageError, match="ends only --entries say"):
+    with pytest.raises(UsageError, match="its end is only on the bookies"):
         repaired(killed, None, "latest")
     with pytest.raises(NotFoundError, match="nowhere"):
         repair_cursor(killed.store, disk, TopicName.parse("nowhere"), CURSOR, None, RELEASES)
 
 
 def test_a_cursor_whose_ledger_is_not_given_is_not_judged(killed: Patient) -> None:
-    with pytest.raises(UsageError, match="whether it needs repair is not known"):
+    with pytest.raises(UsageError, match="cannot tell if it needs repair"):
         repaired(killed, None)
 
 
@@ -234,7 +236,7 @@ def test_the_position_and_ranges_before_the_damage_are_kept(patient: Patient) ->
     kept = list(after.individualDeletedMessages)
     assert kept == ranges[: len(kept)]
     assert repair.confirm is None
-    assert "as its damaged record says" in repair.said[1]
+    assert "from its damaged record" in repair.said[1]
 
 
 def damaged_at(ledger_id: int, entry_id: int) -> bytes:
@@ -245,7 +247,7 @@ def damaged_at(ledger_id: int, entry_id: int) -> bytes:
 # Ledger 64 has 50 entries.
 @pytest.mark.parametrize("position", [(999999, 5), (64, 50)])
 def test_a_position_outside_the_topic_is_not_believed(patient: Patient, position: tuple[int, int]) -> None:
-    with pytest.raises(UsageError, match="say where to"):
+    with pytest.raises(UsageError, match="add --position"):
         holes(patient, damaged_at(*position))
 
 
@@ -272,5 +274,5 @@ def test_a_damaged_record_that_refers_to_a_ledger_of_something_else_is_not_belie
     others = map(ledger_of_path, killed.store.values)
     before.cursorsLedgerId = next(other for other in others if other not in (None, before.cursorsLedgerId))
     put(killed, before.SerializeToString() + GARBAGE)
-    with pytest.raises(UsageError, match="say where to"):
+    with pytest.raises(UsageError, match="add --position"):
         repaired(killed, None)

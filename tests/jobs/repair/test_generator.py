@@ -77,5 +77,5 @@ def test_the_next_id_is_above_all_known_ids(
 
 
 def test_a_store_without_a_generator_is_refused() -> None:
-    with pytest.raises(UsageError, match="has no generator of ids"):
+    with pytest.raises(UsageError, match="has no counter of ledger ids"):
         repair_generator(MemoryStore(), None, lambda error: None)

@@ -107,7 +107,7 @@ def test_without_disks_the_ensemble_has_all_bookies(capture: Capture, tmp_path: 
     before = metadata_of(patient, first)
     patient.remove(ledger_path(first))
     repair = repaired(patient, first)
-    assert any("which of 3 bookies had it is not known" in text for text in repair.said)
+    assert any("it is unknown which of 3 bookies had it" in text for text in repair.said)
     patient.apply(repair)
     after = metadata_of(patient, first)
     assert sorted(after.segments[0].members) == sorted(before.segments[0].members)
@@ -170,7 +170,7 @@ def test_ledgers_of_cursors_schemas_and_compaction_are_restored_as_open(patient:
 
 
 def test_a_ledger_without_references_is_refused(patient: Patient) -> None:
-    with pytest.raises(NotFoundError, match="no topic, cursor or schema names ledger 999"):
+    with pytest.raises(NotFoundError, match="no topic, cursor or schema refers to ledger 999"):
         repaired(patient, 999)
     with pytest.raises(NotFoundError):
         repaired(patient, "no-such-topic")

@@ -62,7 +62,8 @@ def test_a_ledger_of_another_cluster_is_found_in_its_store(patient: Patient) -> 
 def test_a_ledger_that_an_unreadable_record_may_name_says_so(patient: Patient) -> None:
     patient.put(TopicName.parse("orders").path, GARBAGE)
     assert (
-        losses(patient, ledger_path(25)).texts[-1] == "records that can't be read and may name ledger 25: 1"
+        losses(patient, ledger_path(25)).texts[-1]
+        == "records that can't be read and may refer to ledger 25: 1"
     )
 
 
@@ -76,7 +77,7 @@ def test_a_cursor_loses_its_position_and_acknowledgements(patient: Patient) -> N
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "1 version of its schema becomes unreachable; messages can't be decoded by them any more"),
+        (None, "1 version of its schema becomes unreachable; messages can't be decoded with them any more"),
         (GARBAGE, "all versions of its schema are lost; the record can't be read"),
     ],
 )

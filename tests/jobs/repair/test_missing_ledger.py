@@ -176,7 +176,7 @@ def test_unlisted_ledgers_and_missing_entries_are_refused(patient: Patient) -> N
         drop_ledger(patient.store, PLAIN, 999)
     with pytest.raises(UsageError, match="has 50 entries"):
         skip_entries(patient.store, None, PLAIN, second, [(49, 50)])
-    with pytest.raises(UsageError, match="which entries"):
+    with pytest.raises(UsageError, match="name the entries"):
         skip_entries(patient.store, None, PLAIN, second, None)
 
 

@@ -96,7 +96,7 @@ def test_an_offload_without_a_copy_in_bookkeeper_is_kept(
     assert patient.apply(repaired(patient, disk, ledgers[0])).rewritten == 1
     patient.take_back()
     del patient.store.values[ledger_path(ledgers[0])]
-    assert "BookKeeper does not know it" in repaired(patient, disk, ledgers[0]).said[0]
+    assert "BookKeeper no longer has it" in repaired(patient, disk, ledgers[0]).said[0]
     assert patient.apply(repaired(patient, disk, ledgers[0])).skipped_for == {"undecided": 1}
     assert offloaded(patient) == [ledgers[0]]
 

@@ -49,7 +49,7 @@ def test_plain_topics_partitions_and_low_numbers_are_refused(patient: Patient) -
         repair_partitions(patient.store, TopicName.parse("plain"))
     with pytest.raises(UsageError, match="is a partition: name its topic"):
         repair_partitions(patient.store, PARTED.with_partition(1))
-    with pytest.raises(UsageError, match="there is a partition 2"):
+    with pytest.raises(UsageError, match="partition 2 exists"):
         repair_partitions(patient.store, PARTED, 2)
 
 

@@ -92,8 +92,9 @@ def test_the_record_is_removed_if_no_version_is_left(patient: Patient, disk: Ent
     assert repair.confirm == str(STRINGS)
     version = f"version 0 (ledger {only.position.ledgerId})"
     assert repair.losses == (
-        f"{version} becomes unreachable: messages of version 0 can't be decoded by it",
-        f"{version} has its entry still: repair ledger-metadata {only.position.ledgerId} brings it back",
+        f"{version} becomes unreachable: messages of version 0 can't be decoded with it",
+        f"{version} still has its entry on bookies: repair ledger-metadata {only.position.ledgerId} brings it"
+        " back",
     )
 
 
@@ -133,7 +134,7 @@ def test_an_unreferenced_ledger_with_the_schema_is_found_with_entries(
     del record.index[0]
     put(patient, record.SerializeToString())
     del patient.store.values[ledger_path(several[1])]
-    with pytest.raises(UsageError, match="--entries reads those that nobody names"):
+    with pytest.raises(UsageError, match="other ledgers need --entries"):
         repair_schema(patient.store, None, STRINGS, Wanted(1, b""))
     patient.apply(repair_schema(patient.store, disk, STRINGS, Wanted(1, b"")))
     assert locator(patient).index[0].position.ledgerId == several[0]

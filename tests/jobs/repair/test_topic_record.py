@@ -142,7 +142,7 @@ def test_a_ledger_that_only_the_damaged_record_names_leaves_the_list_after_confi
     assert repair.confirm == str(PLAIN)
     assert repair.losses == (
         f"{PLAIN}: ledger {NOWHERE} with 5 entries is removed from the list, because only the damaged record"
-        " names it",
+        " refers to it",
     )
 
 
@@ -166,8 +166,8 @@ def test_a_ledger_in_the_list_of_another_topic_stays_out(patient: Patient) -> No
     patient.put(PATH, mine.SerializeToString())
     patient.put(other, theirs.SerializeToString())
     repair = repaired(patient)
-    [text] = [text for text in repair.said if "stays out" in text]
-    assert text == f"ledger {ledger_id} stays out: it is in the list of {TopicName.parse('orders')}"
+    [text] = [text for text in repair.said if "is not added" in text]
+    assert text == f"ledger {ledger_id} is not added: it is in the list of {TopicName.parse('orders')}"
     assert repair.decided[0][1].reason == "already"
 
 
@@ -181,7 +181,7 @@ def test_a_ledger_of_another_cluster_stays_out_and_an_unreadable_one_needs_confi
     other = MemoryStore()
     other.put(PATH, complete, -1)
     repair = repair_topic_record(patient.store, None, PLAIN, lambda error: None, others=[other])
-    assert any(f"ledger {ledger_id} stays out" in text for text in repair.said)
+    assert any(f"ledger {ledger_id} is not added" in text for text in repair.said)
     assert repair.decided[0][1].reason == "already"
     other.values[PATH] = other.values[PATH]._replace(value=GARBAGE)
     repair = repair_topic_record(patient.store, None, PLAIN, lambda error: None, others=[other])
@@ -190,7 +190,5 @@ def test_a_ledger_of_another_cluster_stays_out_and_an_unreadable_one_needs_confi
 
 
 def test_a_topic_without_ledgers_is_not_found(patient: Patient) -> None:
-    with pytest.raises(
-        NotFoundError, match="no ledger says that it is of persistent://public/default/nobody"
-    ):
+    with pytest.raises(NotFoundError, match="no ledger has persistent://public/default/nobody as its owner"):
         repaired(patient, TopicName.parse("nobody"))

@@ -116,12 +116,13 @@ def _evidence(
     if found is not None and not found.undecided:
         return said, ()
     doubt = (
-        f"nothing but the command says that ledger {ledger.ledger_id} belongs to {topic.name}"
+        f"only this command says that ledger {ledger.ledger_id} belongs to {topic.name}"
         if not pieces
-        else f"only one witness says that ledger {ledger.ledger_id} belongs to {topic.name}"
+        else f"only one source says that ledger {ledger.ledger_id} belongs to {topic.name}"
     )
     return said, (
-        f"{doubt}: if it is another topic's, its messages are read here, and trimming deletes them",
+        f"{doubt}: if it belongs to another topic, its messages would be read here, and"
+        " trimming would delete them",
     )
 
 

@@ -112,7 +112,7 @@ def _cursor(
     except NotFoundError:
         return Diagnosis(ManagedCursorInfo(cursorsLedgerId=STATE_IN_RECORD), "it has no record")
     if found.unseen is not None:
-        raise UsageError(f"whether it points to compacted data is not known: {found.unseen} (--entries)")
+        raise UsageError(f"cannot tell if it points to compacted data: {found.unseen}; add --entries")
     return found
 
 
@@ -148,7 +148,7 @@ def _may_be_on_disks(store: Store, source: EntrySource | None, ledger_id: int) -
 
 def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool) -> str:
     if found.state is None:
-        return f"{name}: the ledger of {COMPACTION} is not known: {found.wrong}"
+        return f"{name}: cannot tell which ledger {COMPACTION} points to: {found.wrong}"
     at = found.mark_delete
     assert at is not None
     stands = f"{name}: {COMPACTION} is at {at.text} and points to"
@@ -194,12 +194,12 @@ def _read_through(
         try:
             origin = decode_raw_message(found[1]).message_id
         except DecodeError as error:
-            return None, f"entry {found[0].entry_id} is no compacted message: {error.message}"
+            return None, f"entry {found[0].entry_id} is not a compacted message: {error.message}"
         place = Position(origin.ledgerId, origin.entryId)
         if place < last:
-            return None, f"entry {found[0].entry_id} goes back, from {last} to {place}"
+            return None, f"entry {found[0].entry_id} is out of order: {place} after {last}"
         count, last = count + 1, place
-    return (last, None) if count == entries else (None, f"{count} of its {entries} entries are here")
+    return (last, None) if count == entries else (None, f"only {count} of its {entries} entries were found")
 
 
 def _misfit(
@@ -212,12 +212,14 @@ def _misfit(
     if last == end:
         return None
     if last is not None and last > end:
-        return "its messages go beyond its end"
+        return "it has messages after the end that its metadata records"
     at = found.mark_delete
     if at is None:
         listed = any(one.ledger_id == end.ledger_id for one in topic.ledgers)
-        return None if listed else "of a topic of that name that was deleted, perhaps"
-    return None if at >= end or is_pointed else "beyond the cursor: its compaction may not have ended"
+        return None if listed else "it may belong to a deleted topic of the same name"
+    if at >= end or is_pointed:
+        return None
+    return "it ends after the cursor, so its compaction may not have finished"
 
 
 def _chosen(candidates: Sequence[Candidate], ledger_id: int | None) -> Candidate:
@@ -232,7 +234,7 @@ def _chosen(candidates: Sequence[Candidate], ledger_id: int | None) -> Candidate
     fitting = [one for one in candidates if one.why_not is None]
     if not fitting:
         why = "; ".join(one.text for one in candidates) or "no ledger has compacted data of this topic"
-        raise UsageError(f"{why}: --drop takes the pointer away, then compact the topic again")
+        raise UsageError(f"{why}: remove the pointer with --drop, then compact the topic again")
     return max(fitting, key=lambda one: (one.end, one.ledger_id))
 
 
@@ -248,12 +250,12 @@ def _given_up(topic: Topic, found: Diagnosis, chosen: Candidate) -> tuple[str, .
         return ()
     first = topic.ledgers[0].ledger_id
     end = chosen.end.text
-    return (f"whatever was kept between {end} and ledger {first} was trimmed and is not in that ledger",)
+    return (f"messages between {end} and ledger {first} were trimmed, and this ledger does not have them",)
 
 
 def _will(found: Diagnosis, chosen: Candidate) -> str:
-    stands = "" if found.mark_delete == chosen.end else f" and stand at {chosen.end.text}"
-    return f"it will point to ledger {chosen.ledger_id}{stands}"
+    moved = "" if found.mark_delete == chosen.end else f", and its position will be {chosen.end.text}"
+    return f"it will point to ledger {chosen.ledger_id}{moved}"
 
 
 def _pointing(found: Diagnosis, chosen: Candidate) -> ManagedCursorInfo:
@@ -288,7 +290,9 @@ def _dropped(
             f"entries that are only in ledger {pointer}, because they were trimmed, become unreachable",
         )
     else:
-        said.append("what was only in that ledger, since it was trimmed, is lost; compact the topic again")
+        said.append(
+            "messages that were trimmed and were only in that ledger are lost; compact the topic again"
+        )
     return Repair(
         "compaction",
         (becoming(seen, packed(seen, new.SerializeToString(), readers)),),

@@ -87,7 +87,7 @@ def repair_count(
         decided += [*changes.metadata, _record(record, changes, readers)]
         said += changes.said
         if changes.lost:
-            losses.append(f"{changes.lost} entries that {topic} counts are on no disk, and are given up")
+            losses.append(f"{changes.lost} entries that {topic} counts are on no disk, and are lost")
     absent = sorted(set(ledger_ids) - listed)
     if absent:
         raise NotFoundError(f"{name} does not list ledger {absent[0]}", source=store.url)
@@ -108,7 +108,10 @@ def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Ch
     if known is None or (ledger.offload is not None and ledger.offload.is_only_copy):
         return
     listed, closed = ledger.counted, None if known.last_entry is None else known.last_entry + 1
-    said = f"the list counts {listed} entries, BookKeeper {'has not closed it' if closed is None else closed}"
+    said = (
+        f"the list counts {listed} entries, BookKeeper"
+        f" {'has not closed it' if closed is None else f'counts {closed}'}"
+    )
     end = _on_disks(source, ledger, max(listed, closed or 0))
     if last:
         if closed is not None and listed and listed != closed:
@@ -125,11 +128,11 @@ def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Ch
         _settle(store, ledger, end, changes, said)
     elif closed is None:
         changes.unknown.append(
-            f"ledger {ledger.ledger_id} is open in BookKeeper and has no count: give --entries"
+            f"ledger {ledger.ledger_id} is open in BookKeeper and has no count: add --entries"
         )
     elif not listed and closed:
         changes.ends[ledger.ledger_id] = End(closed, known.length or 0)
-        changes.said.append(f"ledger {ledger.ledger_id}: {said}: the list gets what BookKeeper has")
+        changes.said.append(f"ledger {ledger.ledger_id}: {said}: the list gets the count of BookKeeper")
     elif listed:
         _open(store, ledger, changes, said)
 
@@ -223,15 +226,17 @@ def _decided(
     last = max((Position(one, count - 1) for one, count in counts.items() if count), default=None)
     at = topic.terminated.text
     if last is not None and last < topic.terminated and at_end and None not in counts.values():
-        return _moved(seen, last, readers), f"terminated at {at}, and it ends at {last[0]}:{last[1]}"
+        return _moved(seen, last, readers), f"terminated at {at}, but its last entry is {last[0]}:{last[1]}"
     if last is None or last <= topic.terminated:
-        return (seen, keep(seen, "already")), f"terminated at {at}, where it ends"
+        return (seen, keep(seen, "already")), f"terminated at {at}, its last entry"
     if not at_end:
-        return _moved(seen, None, readers), f"terminated at {at}, and it goes on: it takes messages again"
+        return _moved(seen, None, readers), (
+            f"terminated at {at}, but it has later entries: it will accept messages again"
+        )
     if None in counts.values():
-        why = "where its open ledger ends is not known: give --entries"
+        why = "the end of its open ledger is unknown: add --entries"
         return undecided(seen, f"{name}: {why}"), why
-    return _moved(seen, last, readers), f"terminated at {at}, and it goes on to {last[0]}:{last[1]}"
+    return _moved(seen, last, readers), f"terminated at {at}, but it has entries up to {last[0]}:{last[1]}"
 
 
 def _entries(ledger: Ledger, source: EntrySource | None) -> int | None:

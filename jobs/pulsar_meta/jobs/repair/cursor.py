@@ -99,7 +99,7 @@ def repair_cursor(
         (becoming(seen, value),),
         checked=looked,
         not_checked=unlooked,
-        said=(f"{name}: the cursor {cursor!r}: {found.wrong or 'brokers load it as it is'}", *said),
+        said=(f"{name}: the cursor {cursor!r}: {found.wrong or 'brokers can load it as it is'}", *said),
         losses=losses,
         confirm=str(name) if losses else None,
     )
@@ -108,10 +108,10 @@ def repair_cursor(
 def _healthy(seen: Versioned, found: Diagnosis, looked: dict[str, int], unlooked: dict[str, str]) -> Repair:
     """Keep a record that brokers can load. Raises UsageError if it is unknown whether they can."""
     if found.unseen is not None:
-        raise UsageError(f"whether it needs repair is not known: {found.unseen} (--entries, or {WHICH})")
+        raise UsageError(f"cannot tell if it needs repair: {found.unseen}; add --entries, or {WHICH}")
     decided = (seen, keep(seen, "already"))
-    said = "brokers load this cursor as it is; to move it say where to"
-    return Repair("cursor", (decided,), looked, unlooked, (f"{said}: {WHICH}",))
+    said = "brokers can load this cursor as it is; to move it, add"
+    return Repair("cursor", (decided,), looked, unlooked, (f"{said} {WHICH}",))
 
 
 def diagnosis(
@@ -146,7 +146,7 @@ def _of_record(
         facts = read_facts(store, [ledger_id])[ledger_id]
         if facts.owner_hash not in (0, owner_hash("cursor", str(name), cursor)):
             owner = "something else" if facts.owner is None else f"{facts.owner.role} of {facts.owner.name}"
-            wrong = f"its state should lie in ledger {ledger_id}, which was created as {owner}"
+            wrong = f"its state should be in ledger {ledger_id}, but that ledger was created as {owner}"
             return _found_in(record, wrong, next(_states(store, source, name, cursor), None))
     known = recovered(record, store if knows else None, source, topic.ledgers)
     recovery = known.recovery
@@ -190,7 +190,7 @@ def _of_damaged(
 ) -> Diagnosis:
     """Return what is left of a damaged record; the state of the cursor's ledger if that is newer."""
     left = salvage(ManagedCursorInfo, seen.value)
-    record, wrong = _intact(left), f"its record cannot be read: {error.message}"
+    record, wrong = _intact(left), f"its record can't be read: {error.message}"
     wrong += f"; {left.how}" if left.how else ""
     if not left.message.HasField("cursorsLedgerId"):
         record.cursorsLedgerId = STATE_IN_RECORD
@@ -274,7 +274,7 @@ def _new_record(topic: Topic, found: Diagnosis, target: Target | None) -> tuple[
                 found.salvaged.markDeleteLedgerId, found.salvaged.markDeleteEntryId
             )
         if not isinstance(found.state, PositionInfo):
-            raise UsageError(f"{found.wrong}, and no entry says where it stood: say where to, {WHICH}")
+            raise UsageError(f"{found.wrong}, and no entry has its position: add {WHICH}")
         return record_with(found.record, found.state), Position(found.state.ledgerId, found.state.entryId)
     position, new = _position(topic, target), ManagedCursorInfo()
     new.CopyFrom(found.record)
@@ -292,18 +292,22 @@ def _position(topic: Topic, target: Target) -> Position:
     """Convert a target to a mark-delete position. Raises UsageError if it is outside the topic."""
     ledgers = {ledger.ledger_id: ledger for ledger in topic.ledgers}
     if not ledgers:
-        raise UsageError(f"{topic.name} has no ledger in which a cursor could stand")
+        raise UsageError(f"{topic.name} has no ledger for a cursor to be in")
     first, last = topic.ledgers[0], topic.ledgers[-1]
     if target == "earliest":
         return Position(first.ledger_id, -1)
     if target == "latest":
         if last.entries is None:
-            raise UsageError(f"--latest: where the open ledger {last.ledger_id} ends only --entries say")
+            raise UsageError(
+                f"--latest: ledger {last.ledger_id} is open, so its end is only on the bookies: add --entries"
+            )
         return Position(last.ledger_id, last.entries - 1)
     assert isinstance(target, Position)
     if target.ledger_id not in ledgers:
         known = f"{first.ledger_id} to {last.ledger_id}"
-        raise UsageError(f"--position: the topic does not list ledger {target.ledger_id}, but {known}")
+        raise UsageError(
+            f"--position: the topic does not list ledger {target.ledger_id}; its ledgers are {known}"
+        )
     entries = ledgers[target.ledger_id].entries
     if entries is not None and target.entry_id >= entries:
         raise UsageError(f"--position: ledger {target.ledger_id} ends with entry {entries - 1}")
@@ -319,10 +323,10 @@ def _consequences(
     more = "" if left.open_ledger is None else " or more"
     at = position.text
     if not asked and new.cursorsLedgerId != STATE_IN_RECORD:
-        said = [f"its state is in ledger {new.cursorsLedgerId}, as before; the record alone has {at}"]
-        return tuple(said), ()
+        kept = f"its state is in ledger {new.cursorsLedgerId}, as before; the position in the record is {at}"
+        return (kept,), ()
     whence = "" if asked else f", {_whence(found)}"
-    said = [f"its position is {at}{whence}: {left.entries} entries{more} are left"]
+    said = [f"its new position is {at}{whence}; {left.entries} entries{more} are left after it"]
     if found.rewinds is not None:
         back = backlog(topic.ledgers, found.rewinds, Acks()).entries
         at = found.rewinds.text
@@ -332,8 +336,8 @@ def _consequences(
     if len(new.batchedEntryDeletionIndexInfo):
         count = len(new.batchedEntryDeletionIndexInfo)
         said.append(
-            f"{count} batches that are acknowledged in part are redelivered completely, because no release"
-            " reads them from a record"
+            f"{count} partly acknowledged batches will be redelivered completely, because no release reads"
+            " them from a record"
         )
     if not asked:
         return tuple(said), ()
@@ -344,8 +348,8 @@ def _whence(found: Diagnosis) -> str:
     """Say where the position of a new record comes from."""
     if found.salvaged is not None:
         count = acks_of(found.salvaged).range_count
-        return f"as its damaged record says, with {count} acknowledged range{'' if count == 1 else 's'}"
-    return f"as entry {found.entry_id} of its ledger {found.ledger_id} says"
+        return f"from its damaged record, with {count} acknowledged range{'' if count == 1 else 's'}"
+    return f"from entry {found.entry_id} of its ledger {found.ledger_id}"
 
 
 def _compared(
@@ -355,7 +359,7 @@ def _compared(
     before, state = found.mark_delete, found.state
     if before is None or state is None:
         every = backlog(topic.ledgers, Position(-1, -1), Acks()).entries - left
-        unknown = f"the {every} entries before it count as read; whether they were is not known"
+        unknown = f"the {every} entries before it will count as acknowledged, and it is unknown if they were"
         return tuple(said), ((unknown,) if every else ())
-    said.append(f"it stood at {before.text}")
+    said.append(f"its position was {before.text}")
     return tuple(said), tuple(move_texts(topic.ledgers, topic.name, cursor, state, new))

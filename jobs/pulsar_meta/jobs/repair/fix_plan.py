@@ -154,10 +154,14 @@ class Planner:
             if not self._round(findings):
                 break
             findings = list(check(self.view))
-        reasons = dict.fromkeys((step.command for step in self.steps), "it is in the plan, but not enough")
+        reasons = dict.fromkeys(
+            (step.command for step in self.steps), "it is in the plan, but does not repair everything"
+        )
         reasons |= self.left_out
         printed = dict.fromkeys(finding.repair for finding in findings if finding.repair is not None)
-        left_out = {command: reasons.get(command, "no round was left") for command in printed}
+        left_out = {
+            command: reasons.get(command, "the limit of repair rounds was reached") for command in printed
+        }
         return FixPlan(tuple(self.steps), self.view, left_out, tuple(findings))
 
     def replay(self, commands: Iterable[str]) -> FixPlan:
@@ -345,7 +349,7 @@ def replayed(planner: Planner, file: Path, *, other_store: bool = False) -> FixP
     different = [path for path in {**expected, **found} if expected.get(path) != found.get(path)]
     if different:
         raise ConflictError(
-            f"{different[0]} has changed since the plan was made, or other entries were given: run check"
+            f"{different[0]} has changed since the plan was made, or the entries differ: run check"
             " --fix-plan again",
             source=str(file),
         )

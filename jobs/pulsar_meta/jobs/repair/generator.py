@@ -52,7 +52,8 @@ def repair_generator(
     """
     if not store.counts_sequences:
         raise UsageError(
-            "has no generator of ids: brokers live on zk:, etcd:, oxia: and rocksdb:", source=store.url
+            "this kind of store has no counter of ledger ids: use zk:, etcd:, oxia: or rocksdb:",
+            source=store.url,
         )
     surveys = [survey_target(store, report)]
     if source is not None:
@@ -66,10 +67,10 @@ def repair_generator(
     highest = max((high for survey in surveys for high in survey.ids.highest.items()), default=(0, -1))
     shown = ", ".join(f"{path} at {number}" for path, number in now.items() if path.startswith("/ledgers/"))
     used = highest[0] << 32 | max(highest[1], 0)
-    not_checked = {} if source is not None else {"ids that only bookies know": "no --entries"}
+    not_checked = {} if source is not None else {"ids that only bookies have": "no --entries"}
     broken = sum(survey.broken for survey in surveys)
     if broken:
-        not_checked["ledgers that broken records name"] = str(broken)
+        not_checked["ledgers in damaged records"] = str(broken)
     return Repair(
         "generator",
         tuple(values),
@@ -83,7 +84,9 @@ def repair_generator(
 def _asked(at_least: int) -> Survey:
     """Return a survey as if the ledger before that number were there."""
     if at_least >= SHORT_LEDGER_LIMIT:
-        raise UsageError(f"--at-least {at_least}: ids of 63 bits go on from those in use, by themselves")
+        raise UsageError(
+            f"--at-least {at_least}: 63-bit ids continue from the highest id in use by themselves"
+        )
     survey = Survey()
     survey.ids.add(at_least - 1)
     return survey
@@ -105,17 +108,15 @@ def repair_partitions(store: Store, name: TopicName, wanted: int | None = None) 
         )
     least = max(there, default=-1) + 1
     if wanted is not None and wanted < least:
-        raise UsageError(f"--count {wanted}: there is a partition {least - 1}; partitions are never dropped")
+        raise UsageError(f"--count {wanted}: partition {least - 1} exists, and partitions are never removed")
     seen = current(store, name.partitioned_path)
     held = _document(seen)
     before = held.get("partitions", 0) if held else 0
     count = wanted if wanted is not None else max(least, before)
-    said = [
-        f"{name}: {_was(seen, held)}; {len(there)} partitions have a record, the last of them {least - 1}"
-    ]
+    said = [f"{name}: {_was(seen, held)}; {len(there)} partitions have a record, the last one is {least - 1}"]
     absent = sorted(set(range(count)) - set(there))
     if absent:
-        said.append(f"{len(absent)} of {count} partitions have none yet, the first of them {absent[0]}")
+        said.append(f"{len(absent)} of {count} partitions have no record yet, the first one is {absent[0]}")
     return Repair(
         "partitions",
         (becoming(seen, _value(seen, held, count)),),
@@ -137,7 +138,7 @@ def _document(seen: Versioned) -> dict[str, Any] | None:
 def _was(seen: Versioned, held: dict[str, Any] | None) -> str:
     if seen.version == ABSENT:
         return "no record"
-    return "the record cannot be read" if held is None else f"the record says {held['partitions']}"
+    return "its record can't be read" if held is None else f"its record says {held['partitions']} partitions"
 
 
 def _value(seen: Versioned, held: dict[str, Any] | None, count: int) -> bytes:
@@ -147,7 +148,7 @@ def _value(seen: Versioned, held: dict[str, Any] | None, count: int) -> bytes:
     return edit_json(seen.value.decode(), held | {"partitions": count}).text.encode()
 
 
-OBJECT_THERE: Final = "its object is there"
+OBJECT_THERE: Final = "its object exists"
 
 
 class Judged(NamedTuple):
@@ -201,12 +202,12 @@ def _judged(ledger: Ledger, source: EntrySource | None, *, named: bool) -> Judge
     offload = ledger.offload
     assert offload is not None
     if not offload.complete:
-        left = f"what it wrote stays in the storage under {offload.uuid}"
-        return Judged(ledger.ledger_id, f"its offload did not end: it is forgotten, {left}", goes_back=True)
+        left = f"the parts that it wrote stay in the storage under {offload.uuid}"
+        return Judged(ledger.ledger_id, f"its offload did not finish and is cleared; {left}", goes_back=True)
     why_not = _why_not(ledger, offload, source) or _why_stay(ledger, source, named=named)
     if why_not is not None:
         return Judged(ledger.ledger_id, why_not, goes_back=False)
-    return Judged(ledger.ledger_id, "brokers read it from BookKeeper again", goes_back=True)
+    return Judged(ledger.ledger_id, "brokers will read it from BookKeeper again", goes_back=True)
 
 
 def _why_not(ledger: Ledger, offload: Offload, source: EntrySource | None) -> str | None:
@@ -215,11 +216,13 @@ def _why_not(ledger: Ledger, offload: Offload, source: EntrySource | None) -> st
     bookies = on_bookies(source)
     there = any(has_entry(one, ledger.ledger_id, last) for one in bookies) if last >= 0 else True
     if ledger.metadata in ("absent", "broken"):
-        return "BookKeeper does not know it any more: its entries are in the storage alone"
+        return "BookKeeper no longer has it: its entries are only in tiered storage"
     if bookies and not there:
-        return f"the bookies that were given have not got its last entry, {last}"
+        return f"the given bookies do not have its last entry, {last}"
     if offload.bookkeeper_deleted and not bookies:
-        return "it was deleted from BookKeeper, the record says: --entries of bookies show whether it was"
+        return (
+            "the record says that it was deleted from BookKeeper: add --entries of bookies to see if it was"
+        )
     return None
 
 
@@ -229,7 +232,7 @@ def _why_stay(ledger: Ledger, source: EntrySource | None, *, named: bool) -> str
         return None
     objects = in_tiered_storage(source)
     if not objects:
-        return "whether its object is there is not known: --entries offload:URL, or name the ledger"
+        return "cannot tell if its object exists: add --entries offload:URL, or name the ledger"
     if any(one.last_entry(ledger.ledger_id) is not None for one in objects):
         return OBJECT_THERE
     return None

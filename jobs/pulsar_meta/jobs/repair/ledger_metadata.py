@@ -54,7 +54,7 @@ DEADLINE: Final = (
     "bookies delete the entries of ledgers without metadata at their next garbage collection; this repair"
     " can't bring deleted entries back"
 )
-NO_DISKS: Final = "bookies are asked by metadata: only their disks (bookie-disk:) show ledgers without"
+NO_DISKS: Final = "bookies only answer for ledgers that have metadata: give their disks (bookie-disk:)"
 
 
 class Named(NamedTuple):
@@ -118,7 +118,8 @@ def _named(store: Store, source: EntrySource | None, names: Sequence[str], repor
         named = [one for owner in found if (one := _with_list(store, owner)) is not None]
         if not named:
             raise NotFoundError(
-                f"no topic, cursor or schema names ledger {ledger_id}: nothing reads it", source=store.url
+                f"no topic, cursor or schema refers to ledger {ledger_id}, so nothing reads it",
+                source=store.url,
             )
         yield named[0]
     for name in names:
@@ -255,10 +256,10 @@ class MetadataMaker:
             return f"bookies and digest type from the disks{unsure}"
         if metadata.ackQuorumSize == 1 and len(members) > 1:
             return (
-                f"which of {len(members)} bookies had it is not known: each is asked in turn, and all of them"
-                " have to be up (--entries with their disks says which)"
+                f"it is unknown which of {len(members)} bookies had it, so brokers ask each of them, and all"
+                " must be up; with their disks in --entries, this is known"
             )
-        return "bookies and digest as of its neighbours"
+        return "bookies and digest type copied from a similar ledger"
 
     def _pattern(self, named: Named) -> LedgerMetadataFormat | None:
         """Return the metadata of a ledger of the same kind, preferably of the same topic."""

@@ -242,9 +242,7 @@ def _of_topic(store: Store, seen: Versioned, name: TopicName) -> Losses:
     try:
         ledgers = topic_of(seen).ledgers
     except DecodeError:
-        text = (
-            f"{name}: its record can't be read: the entries of all ledgers that it names become unreachable"
-        )
+        text = f"{name}: its record can't be read: the entries of all ledgers in it become unreachable"
         return Losses((text,), str(name))
     known = list(with_bookkeeper(store if has_metadata(store) else None, ledgers, lambda error: None))
     used = [ledger for ledger in known if ledger.entries != 0]
@@ -283,7 +281,7 @@ def _of_schema(seen: Versioned) -> Losses:
     except DecodeError:
         return Losses((f"{name}: all versions of its schema are lost; the record can't be read",), name)
     text = f"{name}: {_versions_text(count)} unreachable"
-    return Losses((f"{text}; messages can't be decoded by them any more",), name)
+    return Losses((f"{text}; messages can't be decoded with them any more",), name)
 
 
 def _versions(record: Versioned) -> set[int]:
@@ -335,7 +333,7 @@ def ledger_losses(
     if not texts:
         texts.append(_unnamed_text(ledger_id, known, created_for))
     if gaps.records:
-        texts.append(f"records that can't be read and may name ledger {ledger_id}: {gaps.records}")
+        texts.append(f"records that can't be read and may refer to ledger {ledger_id}: {gaps.records}")
     owner = next(iter((*named, *(one.owner for one in theirs), created_for)), None)
     return Losses(tuple(texts), f"ledger {ledger_id}" if owner is None else _name(owner))
 

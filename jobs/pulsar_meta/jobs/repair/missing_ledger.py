@@ -44,7 +44,7 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned
 # First and last entry, both included.
 Run = tuple[int, int]
 STILL_THERE: Final = (
-    "its metadata in /ledgers and what bookies have of it stay; check goes on naming it until that is removed"
+    "its metadata in /ledgers and its entries on bookies stay; check reports it until they are removed"
 )
 
 
@@ -72,10 +72,11 @@ def drop_ledger(store: Store, name: TopicName, ledger_id: int, readers: Readers 
         said.append(f"ledger {ledger_id}: {STILL_THERE}")
     count = "an unknown number of" if ledger.entries is None else str(ledger.entries)
     losses = [
-        f"{count} entries of ledger {ledger_id} are given up: nobody will read them through {name} again"
+        f"{count} entries of ledger {ledger_id} become unreachable: no client can read them"
+        f" through {name} any more"
     ]
     if not kept:
-        losses.append(f"it is the only ledger of {name}: subscriptions go to the end that a broker makes")
+        losses.append(f"it is the only ledger of {name}: subscriptions will continue at the end of the topic")
     topic = becoming(record, packed(record, info.SerializeToString(), readers))
     return Repair(
         "missing-ledger",
@@ -110,7 +111,7 @@ def skip_entries(
         said += [f"subscription {cursor}: {text}"] if text else []
     shown = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in chosen)
     losses = [
-        f"{count} entries of ledger {ledger_id} are given up ({shown}): no subscription gets them again;"
+        f"{count} entries of ledger {ledger_id} are skipped ({shown}): no subscription will receive them;"
         " readers without a subscription still stop there"
     ]
     return Repair(
@@ -162,7 +163,7 @@ def _moved(seen: Versioned, place: _Place, readers: Readers) -> tuple[Decided, s
     try:
         info = decode_cursor(seen.value)
     except DecodeError as error:
-        return undecided(seen, f"it cannot be read ({error.message}): repair cursor"), ""
+        return undecided(seen, f"it can't be read ({error.message}): run repair cursor first"), ""
     if info.cursorsLedgerId != STATE_IN_RECORD:
         return (seen, keep(seen, "in-ledger")), ""
     before = info.SerializeToString()
@@ -199,12 +200,13 @@ def _absent(source: EntrySource | None, ledger: Ledger) -> list[Run]:
     number = ledger.ledger_id
     if source is None:
         raise UsageError(
-            "which entries? --only 3-5, or --entries bookie-disk:… with the disks of all bookies"
+            "name the entries, such as --only 3-5, or give the disks of all bookies with"
+            " --entries bookie-disk:…"
         )
     if ledger.entries is None:
-        raise UsageError(f"ledger {number} is not closed: how many entries it should have is not known")
+        raise UsageError(f"ledger {number} is not closed, so its number of entries is unknown")
     if not all_here(source, ledger, ledger.entries):
-        raise UsageError(f"entries of ledger {number} lie on bookies whose disks were not given")
+        raise UsageError(f"entries of ledger {number} are on bookies whose disks were not given")
     here = set(source.entry_ids(number))
     return _joined((one, one) for one in range(ledger.entries) if one not in here)
 
@@ -227,14 +229,14 @@ def _acknowledged(
     try:
         record = decode_cursor(seen.value)
     except DecodeError as error:
-        return undecided(seen, f"it cannot be read ({error.message}): repair cursor"), ""
+        return undecided(seen, f"it can't be read ({error.message}): run repair cursor first"), ""
     found = state_of(record, source)
     if found.state is None:
-        why = f"its state lies in ledger {found.ledger_id}, which was not given (--entries)"
+        why = f"its state is in ledger {found.ledger_id}, which no source has: add --entries"
         return undecided(seen, why), ""
     info = record_with(record, found.state) if isinstance(found.state, PositionInfo) else record
-    stands = Position(info.markDeleteLedgerId, info.markDeleteEntryId)
-    runs = [(first, last) for first, last in runs if Position(ledger_id, last) > stands]
+    position = Position(info.markDeleteLedgerId, info.markDeleteEntryId)
+    runs = [(first, last) for first, last in runs if Position(ledger_id, last) > position]
     ranges = [item for item in info.individualDeletedMessages if not _is_in(item, ledger_id)]
     mine = [item for item in info.individualDeletedMessages if _is_in(item, ledger_id)]
     held = _joined((item.lowerEndpoint.entryId + 1, item.upperEndpoint.entryId) for item in mine)
@@ -242,7 +244,7 @@ def _acknowledged(
     if wanted == held:
         return (seen, keep(seen, "already")), ""
     _set_acks(info, ranges, ledger_id, wanted)
-    text = f"acknowledged beyond {stands.text}"
+    text = f"acknowledged after {position.text}"
     if isinstance(found.state, PositionInfo):
         text += f"; its state moves from ledger {found.ledger_id} into its record"
     return becoming(seen, packed(seen, info.SerializeToString(), readers)), text

@@ -65,7 +65,7 @@ def repair_schema(
     unlooked = {"entries": "no --entries"} if source is None else {}
     chosen = _chosen(locator, lost, wanted)
     if not chosen:
-        fine = f"{name}: every version's ledger is known to BookKeeper"
+        fine = f"{name}: BookKeeper has the ledger of every version"
         return Repair("schema", ((seen, keep(seen, "already")),), looked, unlooked, (fine,))
     said = [f"{name}: lost {', '.join(map(_named, lost.values()))} of {len(locator.index)} versions"]
     new = SchemaLocator()
@@ -73,7 +73,7 @@ def repair_schema(
     if wanted is not None and wanted.schema is not None:
         found = _with_schema(store, source, name, locator, lost, wanted)
         if found is not None:
-            said.append(f"ledger {found} has the same schema: version {wanted.version} is read from there")
+            said.append(f"ledger {found} has the same schema: version {wanted.version} will be read from it")
             _point(new, wanted.version, found)
             decided = becoming(seen, new.SerializeToString())
             return Repair("schema", (decided,), looked, unlooked, tuple(said))
@@ -101,7 +101,7 @@ def _salvaged(
         "schema",
         (becoming(seen, new.SerializeToString()),),
         checked={"versions": len(found)},
-        said=(broken, f"{name}: versions that are kept: {', '.join(str(entry.version) for entry in kept)}"),
+        said=(broken, f"{name}: kept versions: {', '.join(str(entry.version) for entry in kept)}"),
         losses=tuple(losses),
         confirm=str(name) if losses else None,
     )
@@ -133,7 +133,7 @@ def _record(store: Store, name: TopicName) -> Versioned:
 def _lost(store: Store, source: EntrySource | None, locator: SchemaLocator) -> dict[int, IndexEntry]:
     """Return the versions whose ledger, or the entry in it, is gone, by their numbers."""
     if not has_metadata(store):
-        raise UsageError("which ledgers are lost is not known: this store has no ledger's metadata")
+        raise UsageError("cannot tell which ledgers are lost: this store has no metadata of ledgers")
     versions = {one.version: one for one in (*locator.index, locator.info)}
     facts = read_facts(store, (one.position.ledgerId for one in versions.values()))
     return {
@@ -164,7 +164,7 @@ def _chosen(
     if wanted.version not in {one.version for one in (*locator.index, locator.info)}:
         raise NotFoundError(f"the record has no version {wanted.version}")
     if wanted.version not in lost:
-        raise UsageError(f"version {wanted.version} is not lost: BookKeeper knows its ledger")
+        raise UsageError(f"version {wanted.version} is not lost: BookKeeper has its ledger")
     return {wanted.version: lost[wanted.version]}
 
 
@@ -192,10 +192,11 @@ def _with_schema(
             return ledger_id
     if wanted.version == max(lost) == locator.info.version:
         return None
-    unread = "" if source is not None else " that was looked at (--entries reads those that nobody names)"
+    unread = "" if source is not None else " that was read (other ledgers need --entries)"
     raise UsageError(
-        f"no ledger{unread} has this schema, and only brokers write them: registered again it would be"
-        f" version {locator.info.version + 1}; without --schema version {wanted.version} is taken out"
+        f"no ledger{unread} has this schema, and only brokers write such ledgers: if you register it again,"
+        f" it becomes version {locator.info.version + 1}; without --schema, version"
+        f" {wanted.version} is removed"
     )
 
 
@@ -228,7 +229,9 @@ def _without(
     """Remove versions, or the record if none is left; also return messages."""
     left = [one for one in locator.index if one.version not in lost]
     if not left:
-        return removed(seen), ("none is left: the record goes, and the next schema becomes version 0",)
+        return removed(seen), (
+            "no version is left: the record is removed, and the next schema becomes version 0",
+        )
     newest, before = max(left, key=lambda one: one.version), locator.info.version
     new = SchemaLocator()
     new.CopyFrom(locator)
@@ -238,8 +241,9 @@ def _without(
     if before in lost:
         new.info.CopyFrom(newest)
         said.append(
-            f"the next schema that is registered becomes version {newest.version + 1}, which messages of a"
-            f" lost one name: register the same again (pulsar-admin schemas upload {name} --filename FILE)"
+            f"the next schema that is registered becomes version {newest.version + 1}, which messages of"
+            " a lost version refer to: register the same schema again (pulsar-admin schemas"
+            f" upload {name} --filename FILE)"
         )
     return becoming(seen, new.SerializeToString()), tuple(said)
 
@@ -247,14 +251,15 @@ def _without(
 def _given_up(lost: dict[int, IndexEntry]) -> Iterator[str]:
     """Yield the losses if these versions are removed."""
     for version, entry in lost.items():
-        yield f"{_named(entry)} becomes unreachable: messages of version {version} can't be decoded by it"
+        yield f"{_named(entry)} becomes unreachable: messages of version {version} can't be decoded with it"
 
 
 def _still_there(source: EntrySource | None, lost: dict[int, IndexEntry]) -> tuple[str, ...]:
     """List the lost versions that bookies still have, so that metadata would bring them back."""
     found = [one for one in lost.values() if source is not None and _has(source, one)]
     return tuple(
-        f"{_named(one)} has its entry still: repair ledger-metadata {one.position.ledgerId} brings it back"
+        f"{_named(one)} still has its entry on bookies: repair ledger-metadata"
+        f" {one.position.ledgerId} brings it back"
         for one in found
     )
 

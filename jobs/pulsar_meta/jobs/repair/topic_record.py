@@ -79,12 +79,13 @@ def repair_topic_record(
     ]
     found = [each for each in lists if each.owned or each.kept]
     if not found:
-        raise NotFoundError(f"no ledger says that it is of {name}", source=store.url)
+        raise NotFoundError(f"no ledger has {name} as its owner", source=store.url)
     losses = [text for each in found for text in each.losses()]
     if clusters.broken and any(each.added for each in found):
         losses.append(
             f"{clusters.broken} records of other clusters in this BookKeeper can't be read: if one of them"
-            " names these ledgers, two clusters will own them, and trimming in one deletes the other's data"
+            " refers to these ledgers, two clusters will own them, and trimming in one"
+            " deletes the other's data"
         )
     return Repair(
         "topic-record",
@@ -123,11 +124,11 @@ def _without_foreign(
     reasons = {
         ledger_id: f"it is in the list of {name}" for ledger_id, name in _other_lists(store, topics, report)
     }
-    reasons |= {ledger_id: f"{found[0]} names it" for ledger_id, found in clusters.owners(topics).items()}
+    reasons |= {ledger_id: f"{found[0]} refers to it" for ledger_id, found in clusters.owners(topics).items()}
     mine = {
         name: [each for each in some if each.ledger.ledger_id not in reasons] for name, some in owned.items()
     }
-    return mine, [f"ledger {ledger_id} stays out: {why}" for ledger_id, why in sorted(reasons.items())]
+    return mine, [f"ledger {ledger_id} is not added: {why}" for ledger_id, why in sorted(reasons.items())]
 
 
 def _other_lists(store: Store, topics: Mapping[int, str], report: Report) -> Iterator[tuple[int, str]]:
@@ -179,8 +180,8 @@ class _List:
             ids = ", ".join(map(str, self.unknown))
             return undecided(
                 self.seen,
-                f"BookKeeper has not closed ledger {ids}, which is not the topic's last: how many entries it"
-                " has only the bookies say (--entries)",
+                f"BookKeeper has not closed ledger {ids}, which is not the topic's last, so only bookies know"
+                " how many entries it has: add --entries",
             )
         if not self.added and not self.unreadable and self.info == self.before:
             return self.seen, keep(self.seen, "already")
@@ -197,15 +198,15 @@ class _List:
             return
         entries = sum(one.entries for one in self.info.ledgerInfo if one.ledgerId in self.added)
         yield (
-            f"{self.topic}: {len(self.added)} ledgers with {entries} entries are added to the list, which has"
-            f" {len(self.kept)}"
+            f"{self.topic}: {len(self.added)} ledgers with {entries} entries are added to the"
+            f" {len(self.kept)} in the list"
         )
         if self.unreadable and not self.broken:
             yield f"{self.topic}: only its envelope is damaged, so all of its content is kept"
         elif self.broken or self.seen.version == ABSENT or not self.before.ledgerInfo:
             yield (
-                f"{self.topic}: properties, offloads and a termination that only the lost part of its record"
-                " had don't come back"
+                f"{self.topic}: properties, offloads and a termination that were only in the lost part of its"
+                " record don't come back"
             )
         yield from self._skipping()
 
@@ -214,7 +215,7 @@ class _List:
         for ledger in self.dropped:
             yield (
                 f"{self.topic}: ledger {ledger.ledgerId} with {ledger.entries} entries is removed from the"
-                " list, because only the damaged record names it"
+                " list, because only the damaged record refers to it"
             )
         ids = {*self.kept, *self.added}
         ledgers = [each for each in ledgers_of(self.info, str(self.topic)) if each.ledger_id in ids]
@@ -225,7 +226,7 @@ class _List:
             if against:
                 yield (
                     f"{self.topic}: ledger {ledger_id} is added to the list, but {'; '.join(against)}. If it"
-                    " is another topic's, its entries are read twice, and trimming deletes them"
+                    " belongs to another topic, its entries will be read twice, and trimming deletes them"
                 )
 
     def _skipping(self) -> Iterator[str]:
