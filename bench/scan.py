@@ -25,8 +25,7 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, Record, scan_records
-from pulsar_meta.codecs.columns.column import Column, Row, decode_row
-from pulsar_meta.codecs.columns.entries import columns_of, reader_for
+from pulsar_meta.codecs.columns.entries import Column, Row, columns_of, decode_row, reader_for
 from pulsar_meta.codecs.columns.records import find_records
 from pulsar_meta.codecs.columns.words import Positions
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry

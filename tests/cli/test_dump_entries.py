@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from pulsar_meta.codecs.columns.column import decode_row
+from pulsar_meta.codecs.columns.entries import decode_row
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import Document

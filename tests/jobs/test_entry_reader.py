@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.columns.column import decode_row, wrapped
+from pulsar_meta.codecs.columns.entries import decode_row, wrapped
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_frame

@@ -2,7 +2,7 @@
 
 Sources: apache/pulsar TopicName.getPersistenceNamingEncoding and util/Codec.java (java.net.URLEncoder),
 ScalableTopicResources.topicPath, SegmentTopicName (PIP-460),
-MetadataStoreTopicPoliciesService (5.0.0-M1, PIP-469);
+MetadataStoreTopicPoliciesService (5.0.0-M1, PIP-469), SystemTopicNames;
 apache/bookkeeper util/StringUtils.java and meta/*HierarchicalLedgerManager.java.
 """
 
@@ -298,3 +298,33 @@ def policies_place(path: str) -> PoliciesPlace | None:
         return None
     topic = TopicName(match["tenant"], match["namespace"], name, match["domain"])
     return PoliciesPlace(topic, "local" if match["local"] or match["scope"] == "local" else "global")
+
+
+LogKind = Literal["transaction-log", "pending-acks"]
+SnapshotKind = Literal["snapshot", "indexes", "segment"]
+PENDING_ACK_SUFFIX = "__transaction_pending_ack"
+SNAPSHOTS = "__transaction_buffer_snapshot"
+INDEXES = "__transaction_buffer_snapshot_indexes"
+SEGMENTS = "__transaction_buffer_snapshot_segments"
+
+_snapshots: dict[str, SnapshotKind] = {SNAPSHOTS: "snapshot", INDEXES: "indexes", SEGMENTS: "segment"}
+_COORDINATOR_LOG = "__transaction_log_"
+
+
+def log_kind(name: str) -> LogKind | None:
+    """Return the kind of log that a managed ledger or topic is, by its name; None for other topics."""
+    if name.endswith(PENDING_ACK_SUFFIX):
+        return "pending-acks"
+    # Both the topic's name and the managed ledger's match.
+    if _COORDINATOR_LOG in name and re.fullmatch(
+        rf"(?:.*/)?pulsar/system/(?:persistent/)?{_COORDINATOR_LOG}\d+", name
+    ):
+        return "transaction-log"
+    return None
+
+
+def snapshot_kind(name: str) -> SnapshotKind | None:
+    """Return the kind of snapshots in the topic or partition of this name, or None for other topics."""
+    local = name.rpartition("/")[2]
+    base, _, number = local.rpartition("-partition-")
+    return _snapshots.get(base if number.isdigit() else local)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.column import Column, Row, decode_row
-from pulsar_meta.codecs.columns.entries import columns_of, reader_for
+from pulsar_meta.codecs.columns.entries import Column, Row, columns_of, decode_row, reader_for
 from pulsar_meta.codecs.columns.headers import PADDING, EntryHeaders, HeaderReader
 from pulsar_meta.codecs.columns.words import Positions, Rows, WordReader
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.entry_log import Damage, Record, scan_records
-from pulsar_meta.codecs.columns.column import Column, Row, decode_row, wrapped
-from pulsar_meta.codecs.columns.entries import columns_of, reader_for
+from pulsar_meta.codecs.columns.entries import Column, Row, columns_of, decode_row, reader_for, wrapped
 from pulsar_meta.codecs.columns.headers import WIDTHS
 from pulsar_meta.codecs.columns.records import find_records
 from pulsar_meta.codecs.columns.words import EVERY, LONGEST_VARINT, MARGIN, Heads, Positions

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.names import LogKind, log_kind
 from pulsar_meta.codecs.transactions.log_entries import (
     LOG_KINDS,
-    LogKind,
     decode_log_entry,
     log_entry_to_json,
-    log_kind,
     possible_readings,
 )
 from pulsar_meta.entries.sources import open_entries

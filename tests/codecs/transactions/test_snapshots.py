@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot, snapshot_kind
+from pulsar_meta.codecs.names import SnapshotKind, snapshot_kind
+from pulsar_meta.codecs.transactions.snapshots import decode_snapshot
 
 TOPIC = "persistent://public/default/txn"
 

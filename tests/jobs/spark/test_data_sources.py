@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_meta.codecs.columns.column import decode_row, wrapped
+from pulsar_meta.codecs.columns.entries import decode_row, wrapped
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.spark.datasources import PUSHDOWN, LedgerReader, register

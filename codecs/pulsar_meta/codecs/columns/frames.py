@@ -13,7 +13,6 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from pulsar_meta.codecs.columns.column import COMPRESSIONS
 from pulsar_meta.codecs.columns.fields import (
     FieldColumn,
     FieldWalk,
@@ -33,6 +32,7 @@ from pulsar_meta.codecs.columns.words import (
     nearer,
     replaced,
 )
+from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.frames.frame import BROKER_METADATA_MAGIC, CHECKSUM_MAGIC
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
@@ -192,7 +192,7 @@ def _unusual(columns: dict[str, FieldColumn]) -> Rows:
     """Find numbers that need care: an unknown compression, or an index over 2⁶³-1."""
     odd: Rows = np.zeros(1, bool)
     if "compression" in columns:
-        odd = odd | (columns["compression"].values >= len(COMPRESSIONS))
+        odd = odd | (columns["compression"].values >= len(CODECS))
     if "index" in columns:
         odd = odd | (columns["index"].values >> np.uint64(63) != 0)
     return odd

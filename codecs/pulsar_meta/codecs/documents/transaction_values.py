@@ -14,18 +14,18 @@ from google.protobuf.message import Message
 from pulsar_meta.codecs.documents.value import ORDER_KEPT, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import safe, shown
+from pulsar_meta.codecs.names import LogKind, SnapshotKind
 from pulsar_meta.codecs.protobuf.from_json import json_to_message, message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.shapes import Members, many
 from pulsar_meta.codecs.transactions.log_entries import (
     LogEntry,
-    LogKind,
     decode_log_entry,
     encode_log_entry,
     possible_readings,
     txn_of,
 )
-from pulsar_meta.codecs.transactions.snapshots import SHAPES, SnapshotKind, decode_snapshot, encode_snapshot
+from pulsar_meta.codecs.transactions.snapshots import SHAPES, decode_snapshot, encode_snapshot
 from pulsar_meta.proto.TransactionLogs_pb2 import PendingAckMetadataEntry, TransactionMetadataEntry
 
 _LOGS: Final[dict[str, tuple[LogKind, type[Message]]]] = {

@@ -7,20 +7,20 @@ An entry is a record, or a batch of records:
 Entry frames also begin with 0x0e01, so only the ledger's owner tells whether an entry is a batch or a frame.
 
 Sources: apache/pulsar TxnLogBufferedWriter.java (PIP-160), MLTransactionLogImpl.java,
-MLPendingAckStore.java, SystemTopicNames.java.
+MLPendingAckStore.java.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Final, NamedTuple, TypedDict
 
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
+from pulsar_meta.codecs.names import LogKind
 from pulsar_meta.codecs.protobuf.from_json import message_shape
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.protobuf.to_json import has_unknown_fields, message_to_json
@@ -34,21 +34,17 @@ from pulsar_meta.proto.TransactionLogs_pb2 import (
     TransactionMetadataEntry,
 )
 
-LogKind = Literal["transaction-log", "pending-acks"]
 LogRecord = TransactionMetadataEntry | PendingAckMetadataEntry
 
 LOG_KINDS: Final[tuple[LogKind, ...]] = ("transaction-log", "pending-acks")
 BATCH_MAGIC: Final = 0x0E01
 BATCH_VERSION: Final = 1
-PENDING_ACK_SUFFIX: Final = "__transaction_pending_ack"
 
 _PREFIX: Final = struct.Struct(">HH")
 _ALWAYS: Final[dict[type[Message], tuple[Any, ...]]] = {
     TransactionMetadataEntry: ("metadata_op", "max_local_txn_id"),
     PendingAckMetadataEntry: ("pending_ack_op", "ack_type"),
 }
-# Matches the topic name and the managed ledger name.
-_coordinator_log_re: Final = re.compile(r"(?:.*/)?pulsar/system/(?:persistent/)?__transaction_log_\d+")
 
 
 class TxnId(NamedTuple):
@@ -68,13 +64,6 @@ class LogEntry:
     kind: LogKind
     batched: bool
     records: Sequence[LogRecord]
-
-
-def log_kind(name: str) -> LogKind | None:
-    """Return the kind of log that a managed ledger or topic is, by its name; None for other topics."""
-    if name.endswith(PENDING_ACK_SUFFIX):
-        return "pending-acks"
-    return "transaction-log" if _coordinator_log_re.fullmatch(name) else None
 
 
 def decode_log_entry(kind: LogKind, data: Buffer) -> LogEntry:

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import integer, shown
+from pulsar_meta.codecs.names import SnapshotKind
 from pulsar_meta.codecs.reader import Buffer, Reader
 from pulsar_meta.codecs.shapes import Either, Members, many
 
@@ -137,13 +138,6 @@ def record(name: str, fields: Mapping[str, Avro]) -> Avro:
     return Avro(lambda reader: {name: kind.read(reader) for name, kind in fields.items()}, write, shape)
 
 
-SnapshotKind = Literal["snapshot", "indexes", "segment"]
-
-SNAPSHOTS: Final = "__transaction_buffer_snapshot"
-INDEXES: Final = "__transaction_buffer_snapshot_indexes"
-SEGMENTS: Final = "__transaction_buffer_snapshot_segments"
-
-_TOPICS: Final[dict[str, SnapshotKind]] = {SNAPSHOTS: "snapshot", INDEXES: "indexes", SEGMENTS: "segment"}
 _ABORTED: Final = record(
     "AbortTxnMetadata", dict.fromkeys(("entryId", "ledgerId", "txnIdLeastBits", "txnIdMostBits"), long)
 )
@@ -185,13 +179,6 @@ _RECORDS: Final[dict[SnapshotKind, Avro]] = {
 }
 SHAPES: Final = {kind: avro.shape for kind, avro in _RECORDS.items()}
 ANY_SNAPSHOT: Final = Either(tuple(SHAPES.values()))
-
-
-def snapshot_kind(name: str) -> SnapshotKind | None:
-    """Return the kind of snapshots in the topic or partition of this name, or None for other topics."""
-    local = name.rpartition("/")[2]
-    base, _, number = local.rpartition("-partition-")
-    return _TOPICS.get(base if number.isdigit() else local)
 
 
 def decode_snapshot(kind: SnapshotKind, payload: Buffer) -> dict[str, Any]:

@@ -49,7 +49,7 @@ from pulsar_meta.jobs.check.ledger_index import (
 from pulsar_meta.jobs.check.lost_ledgers import every_list, lost_ledgers, unnamed_on_disks
 from pulsar_meta.jobs.check.orphans import Orphans, orphan_objects
 from pulsar_meta.jobs.check.owner_cases import shared_ledgers
-from pulsar_meta.jobs.check.recheck import Recheck, depends_on_bookies, depends_on_timing
+from pulsar_meta.jobs.check.recheck import Recheck, SnapshotTiming, depends_on_bookies, depends_on_timing
 from pulsar_meta.jobs.check.repairs import with_repair
 from pulsar_meta.jobs.check.scan import (
     LocalPasses,
@@ -62,7 +62,6 @@ from pulsar_meta.jobs.check.scan import (
 )
 from pulsar_meta.jobs.check.scope import CheckScope, check_scope, ensure_found
 from pulsar_meta.jobs.check.segments import segment_findings
-from pulsar_meta.jobs.check.snapshots import SnapshotTiming
 from pulsar_meta.jobs.check.topic_reader import TopicReader
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
 from pulsar_meta.jobs.check.verdicts import Verdicts

@@ -12,8 +12,7 @@ from typing import Final
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
-from pulsar_meta.jobs.check.disks import Unindexed
-from pulsar_meta.jobs.check.misplaced_cookies import MisplacedCookie, misplaced_cookies
+from pulsar_meta.jobs.check.disks import MisplacedCookie, Unindexed, misplaced_cookies
 from pulsar_meta.jobs.topics.completeness import Gap, MissingLog, first_missing_logs
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.stores.base import Store

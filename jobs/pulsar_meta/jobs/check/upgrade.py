@@ -19,24 +19,32 @@ from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.envelope import decode_cursor, managed_place
 from pulsar_meta.codecs.metadata.ledger_metadata import HEADER
-from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName, ledger_of_path
-from pulsar_meta.codecs.transactions.log_entries import log_kind
-from pulsar_meta.codecs.transactions.snapshots import snapshot_kind
+from pulsar_meta.codecs.names import (
+    LEDGERS,
+    MANAGED_LEDGERS,
+    SCALABLE_TOPICS,
+    TopicName,
+    ledger_of_path,
+    log_kind,
+    snapshot_kind,
+)
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.ledger_facts import STATES
 from pulsar_meta.jobs.check.release_changes import (
+    FORMS,
+    SOURCES,
     Change,
     Decision,
     Reason,
     cluster_reasons,
     cursor_reason,
+    source_of,
     topic_reason,
 )
 from pulsar_meta.jobs.check.scan import Passes
-from pulsar_meta.jobs.check.upgrade_texts import FORMS, SOURCES, source_of
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, check_flag
 from pulsar_meta.jobs.rewrite.readable import (
     TRIED,

@@ -12,10 +12,9 @@ from typing import Final
 import numpy as np
 
 from pulsar_meta.codecs.columns.batches import whole_batches
-from pulsar_meta.codecs.columns.column import COMPRESSIONS
 from pulsar_meta.codecs.columns.headers import EntryHeaders
 from pulsar_meta.codecs.columns.words import Positions, Rows
-from pulsar_meta.codecs.compression import decompress
+from pulsar_meta.codecs.compression import CODECS, decompress
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entry_reader import Block, bounded
@@ -138,7 +137,7 @@ def opened_payloads(
     codecs = fields["compression"].values[rows[packed]].tolist()
     sizes = fields["uncompressed_size"].values[rows[packed]].astype(np.uint32).tolist()
     for at, codec, size in zip(packed.tolist(), codecs, sizes, strict=True):
-        payloads[at] = _decompressed(COMPRESSIONS[codec], view[starts[at] : ends[at]], size, max_size)
+        payloads[at] = _decompressed(CODECS[codec], view[starts[at] : ends[at]], size, max_size)
     return payloads
 
 

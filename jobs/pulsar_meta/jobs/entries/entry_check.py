@@ -22,7 +22,8 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, decompress_payload, split_batch, why_unopened
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.transactions.log_entries import LogKind, decode_log_entry
+from pulsar_meta.codecs.names import LogKind
+from pulsar_meta.codecs.transactions.log_entries import decode_log_entry
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, outcome_of
 from pulsar_meta.jobs.entries.copy_check import BadCopy, CopyReport
 from pulsar_meta.jobs.entries.entry_blocks import Patience, read_blocks

@@ -20,13 +20,14 @@ from pulsar_meta.codecs.frames.entry_json import (
     opened_to_json,
 )
 from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.names import SnapshotKind
 from pulsar_meta.codecs.transactions.log_entries import (
     LogDocument,
     decode_log_entry,
     log_entry_to_json,
     possible_readings,
 )
-from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot
+from pulsar_meta.codecs.transactions.snapshots import decode_snapshot
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, EntryPlace, Readable, find_frame
 from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts, FilterVerdict, WhereDocument
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat

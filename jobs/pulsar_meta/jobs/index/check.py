@@ -12,7 +12,7 @@ from typing import Final, Literal, NotRequired, TypedDict
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.column import Column, join_columns
+from pulsar_meta.codecs.columns.entries import Column, join_columns
 from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entry_reader import read_columns

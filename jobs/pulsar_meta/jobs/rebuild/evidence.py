@@ -12,7 +12,7 @@ from typing import Final, Literal, TypedDict
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.column import Column
+from pulsar_meta.codecs.columns.entries import Column
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.entries.base import EntrySource

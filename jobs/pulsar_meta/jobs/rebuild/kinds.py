@@ -28,9 +28,10 @@ from pulsar_meta.codecs.errors import (
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, decode_raw_message
 from pulsar_meta.codecs.metadata.envelope import decode_position_info
+from pulsar_meta.codecs.names import LogKind
 from pulsar_meta.codecs.protobuf.parse import BYTES, VARINT, Field, parse_message, split_fields
 from pulsar_meta.codecs.protobuf.to_json import has_unknown_fields
-from pulsar_meta.codecs.transactions.log_entries import LogKind, possible_readings
+from pulsar_meta.codecs.transactions.log_entries import possible_readings
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaEntry
 

@@ -20,14 +20,8 @@ from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.frames.batch import Message, open_entry
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, decode_raw_message
-from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.codecs.transactions.snapshots import (
-    INDEXES,
-    SEGMENTS,
-    SNAPSHOTS,
-    SnapshotKind,
-    decode_snapshot,
-)
+from pulsar_meta.codecs.names import INDEXES, SEGMENTS, SNAPSHOTS, SnapshotKind, TopicName
+from pulsar_meta.codecs.transactions.snapshots import decode_snapshot
 from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
 
 CHANGE_EVENTS: Final = "__change_events"

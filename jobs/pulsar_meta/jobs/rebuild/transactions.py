@@ -18,14 +18,8 @@ from typing import Final, TypeVar
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
-from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.codecs.transactions.log_entries import (
-    LogKind,
-    LogRecord,
-    TxnId,
-    decode_log_entry,
-    txn_of,
-)
+from pulsar_meta.codecs.names import LogKind, TopicName
+from pulsar_meta.codecs.transactions.log_entries import LogRecord, TxnId, decode_log_entry, txn_of
 from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
 from pulsar_meta.proto.TransactionLogs_pb2 import PendingAckMetadataEntry, TransactionMetadataEntry
 

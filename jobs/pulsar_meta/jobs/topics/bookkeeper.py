@@ -16,10 +16,16 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata, decode_ledger_metadata
-from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
+from pulsar_meta.codecs.names import (
+    LEDGERS,
+    LogKind,
+    SnapshotKind,
+    ledger_of_path,
+    ledger_path,
+    log_kind,
+    snapshot_kind,
+)
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.codecs.transactions.log_entries import LogKind, log_kind
-from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, snapshot_kind
 from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat

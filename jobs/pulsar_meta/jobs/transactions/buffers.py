@@ -23,15 +23,9 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaErro
 from pulsar_meta.codecs.frames.batch import open_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, decode_raw_message
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.names import TopicName, encode_name
+from pulsar_meta.codecs.names import INDEXES, SEGMENTS, SNAPSHOTS, SnapshotKind, TopicName, encode_name
 from pulsar_meta.codecs.transactions.log_entries import TxnId
-from pulsar_meta.codecs.transactions.snapshots import (
-    INDEXES,
-    SEGMENTS,
-    SNAPSHOTS,
-    SnapshotKind,
-    decode_snapshot,
-)
+from pulsar_meta.codecs.transactions.snapshots import decode_snapshot
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.owners import COMPACTION, named_by
 from pulsar_meta.jobs.topics.scope import named_topics

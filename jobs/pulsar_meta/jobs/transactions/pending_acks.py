@@ -17,13 +17,8 @@ from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.metadata.acks import acks_of, set_runs
-from pulsar_meta.codecs.names import TopicName, encode_name
-from pulsar_meta.codecs.transactions.log_entries import (
-    PENDING_ACK_SUFFIX,
-    TxnId,
-    decode_log_entry,
-    txn_of,
-)
+from pulsar_meta.codecs.names import PENDING_ACK_SUFFIX, TopicName, encode_name
+from pulsar_meta.codecs.transactions.log_entries import TxnId, decode_log_entry, txn_of
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.cursors import CursorState, cursor_state
 from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic, with_bookkeeper

@@ -98,7 +98,7 @@ def scan_transactions(
     """
     import numpy as np
 
-    from pulsar_meta.codecs.columns.column import join_columns
+    from pulsar_meta.codecs.columns.entries import join_columns
     from pulsar_meta.jobs.entry_reader import read_columns
 
     parts = list(read_columns(source, ledger.ledger_id, COLUMNS, first))
