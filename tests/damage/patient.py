@@ -17,7 +17,7 @@ from pulsar_meta.jobs.check.codes import Finding, Severity, all_codes
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.cursors import CursorState, state_of
-from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo

@@ -8,7 +8,7 @@ from typing import Any
 from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.check.codes import Severity
-from pulsar_meta.jobs.topics.shadow import SOURCE
+from pulsar_meta.jobs.topics.related import SOURCE
 from pulsar_meta.jobs.topics.topic import read_topic
 from tests.damage.ledger_damage import take_out
 from tests.damage.patient import NotApplicableError, Patient, by_name, counted

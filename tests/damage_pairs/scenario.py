@@ -17,7 +17,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, 
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.codes import Severity
-from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo

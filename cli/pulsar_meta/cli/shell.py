@@ -303,7 +303,7 @@ class Shell:
 
     def warn_of_old_parts(self, store: Store, names: Iterable[str]) -> None:
         """Warn of each name that was migrated to a scalable topic, because it lacks the newer segments."""
-        from pulsar_meta.jobs.topics.segments import old_part
+        from pulsar_meta.jobs.topics.related import old_part
 
         for name in names:
             warning = old_part(store, name)

@@ -20,7 +20,7 @@ from pulsar_meta.jobs.values.value_inputs import ValueInput, in_blocks
 
 if TYPE_CHECKING:
     from pulsar_meta.codecs.documents.document_text import DocumentTexts
-    from pulsar_meta.jobs.topics.segments import PlaceNames
+    from pulsar_meta.jobs.topics.related import PlaceNames
 
 # The columns of CSV.
 FIELDS = (

@@ -28,8 +28,8 @@ from pulsar_meta.jobs.index.properties import (
     first_index,
     properties_of,
 )
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import read_topic, topic_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata

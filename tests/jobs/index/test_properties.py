@@ -7,8 +7,8 @@ from pulsar_meta.codecs.metadata.ledger_metadata import Edit
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.index.properties import property_rule, remove_properties
 from pulsar_meta.jobs.rewrite.apply import Batches
+from pulsar_meta.jobs.topics.related import SOURCE
 from pulsar_meta.jobs.topics.scope import Scope, select
-from pulsar_meta.jobs.topics.shadow import SOURCE
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore

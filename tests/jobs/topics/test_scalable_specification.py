@@ -18,7 +18,7 @@ import pytest
 
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic
 from pulsar_meta.codecs.names import LAST_HASH, TopicName
-from pulsar_meta.jobs.topics.segments import scalable_topics
+from pulsar_meta.jobs.topics.related import scalable_topics
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import environment, pulsar_meta_here

@@ -13,14 +13,14 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.topics.scope import Scope, named_topics, select
-from pulsar_meta.jobs.topics.segments import (
+from pulsar_meta.jobs.check.segments import tree_faults
+from pulsar_meta.jobs.topics.related import (
     ScalableTopics,
     migrated_parts,
     old_part,
     scalable_topics,
-    tree_faults,
 )
+from pulsar_meta.jobs.topics.scope import Scope, named_topics, select
 from pulsar_meta.jobs.topics.topic import topics_in
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore

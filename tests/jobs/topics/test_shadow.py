@@ -12,8 +12,8 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.jobs.topics.related import SOURCE, ShadowSources
 from pulsar_meta.jobs.topics.scope import Scope
-from pulsar_meta.jobs.topics.shadow import SOURCE, ShadowSources
 from pulsar_meta.jobs.topics.topic import Position, Topic, named, read_topic, topics_in, with_bookkeeper
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned

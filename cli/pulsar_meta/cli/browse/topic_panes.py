@@ -23,7 +23,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.cursors.documents import MessageCounter, detail_of, line_of
 from pulsar_meta.jobs.cursors.subscriptions import BacklogAges, Limits, Subscription, SubscriptionReader
-from pulsar_meta.jobs.topics.segments import old_part
+from pulsar_meta.jobs.topics.related import old_part
 from pulsar_meta.jobs.topics.topic import (
     Ledger,
     Report,

@@ -53,8 +53,8 @@ from pulsar_meta.jobs.spark.commands import check_indexes_with_spark, first_inde
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spill import Spool
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.scope import check_named, check_selected, chosen_topics, is_glob, is_namespace
-from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import LEDGERS_AT_ONCE, Topic, chosen_by_name, with_bookkeeper
 from pulsar_meta.stores.base import Store
 

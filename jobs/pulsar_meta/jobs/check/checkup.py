@@ -68,8 +68,8 @@ from pulsar_meta.jobs.check.verdicts import Verdicts
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
+from pulsar_meta.jobs.topics.related import ScalableTopics
 from pulsar_meta.jobs.topics.scope import Scope
-from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import current_store
 

@@ -20,7 +20,7 @@ from pulsar_meta.jobs.entries.entry_sources import TIERED, on_bookies
 from pulsar_meta.jobs.rewrite.readable import is_release, registered_versions
 from pulsar_meta.jobs.topics.completeness import COMPLETE, Completeness, completeness_of
 from pulsar_meta.jobs.topics.owners import SCHEMAS
-from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.memory import MemoryStore

@@ -37,7 +37,7 @@ from pulsar_meta.jobs.check.topic_view import (
 )
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
 from pulsar_meta.jobs.topics.owners import SCHEMAS, named_by, named_by_cursor, names_any
-from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.stores.base import Store, Versioned
 
 # The number of topics whose views are kept for cursors that don't follow their topic's record.

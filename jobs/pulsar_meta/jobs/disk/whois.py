@@ -19,8 +19,7 @@ from pulsar_meta.jobs.entries.entry_reading import data_entry, find_frame
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters, OtherOwner
 from pulsar_meta.jobs.topics.owners import Gaps, Owner, Role, Unseen, first_owner, owner_in_custom, owners_of
-from pulsar_meta.jobs.topics.segments import ScalableTopics
-from pulsar_meta.jobs.topics.shadow import Shadow
+from pulsar_meta.jobs.topics.related import ScalableTopics, Shadow
 from pulsar_meta.jobs.topics.topic import Ledger, Metadata, Report, read_topic, with_bookkeeper
 from pulsar_meta.stores.base import Store
 

@@ -24,8 +24,8 @@ from pulsar_meta.jobs.rewrite.rules import WhereThere
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.readings import State, read_one
 from pulsar_meta.jobs.spill import Dedup
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.scope import named_topics
-from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, Topic, read_record, read_topic, topic_of
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 

@@ -19,7 +19,7 @@ from pulsar_meta.codecs.schemas.values import (
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_reading import data_entry, whole_copy
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
-from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaLocator
 from pulsar_meta.stores.base import Store

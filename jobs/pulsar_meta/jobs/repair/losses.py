@@ -38,7 +38,7 @@ from pulsar_meta.jobs.topics.owners import (
     owner_in_custom,
     owners_of,
 )
-from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, Position, topic_of, with_bookkeeper
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator

@@ -18,7 +18,7 @@ from pulsar_meta.jobs.rewrite.plan import leave_moved
 from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.placement import placement
-from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, read_record, topic_of
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 

@@ -33,8 +33,8 @@ from pulsar_meta.jobs.topics.evidence import EvidenceReader, TopicLedgers, membe
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.placement import with_end
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.scope import held_partitions
-from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, Report, ledgers_of, topic_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned

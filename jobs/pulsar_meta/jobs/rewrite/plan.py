@@ -44,8 +44,8 @@ from pulsar_meta.jobs.rewrite.run_files import (
     check_identity,
     read_identity,
 )
+from pulsar_meta.jobs.topics.related import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.jobs.topics.scope import Kind
-from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.stores.base import Store, Versioned
 
 FORMAT = 1

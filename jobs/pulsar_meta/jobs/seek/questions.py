@@ -13,8 +13,8 @@ from pulsar_meta.codecs.metadata.envelope import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.jobs.seek.search import CLOSE_TIME_SKEW
+from pulsar_meta.jobs.topics.related import ScalableTopics
 from pulsar_meta.jobs.topics.scope import chosen_topics, named_topics, with_cursor
-from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.stores.base import Store
 

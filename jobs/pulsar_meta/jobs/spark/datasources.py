@@ -25,8 +25,8 @@ from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, managed_place
 from pulsar_meta.jobs.spark.entry_source import PulsarEntries, PulsarEntriesPushed, several, whole_number
 from pulsar_meta.jobs.spark.message_source import PulsarMessages, PulsarMessagesPushed
 from pulsar_meta.jobs.topics.cursors import cursor_of
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, Topic, followed, topic_of
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import open_store

@@ -23,8 +23,8 @@ from pulsar_meta.codecs.frames.row_schema import ENTRY_COLUMNS, checked_names, s
 from pulsar_meta.entries.sources import LIVE
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.entry_reader import TOPIC, read_columns, record_batch
+from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, followed, topic_of
 from pulsar_meta.stores.base import Store
 

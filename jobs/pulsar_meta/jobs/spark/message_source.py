@@ -20,9 +20,8 @@ from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import reader_of, transactions_of
 from pulsar_meta.jobs.spark.entry_source import Wanted, several, truth, wanted_by, whole_number
 from pulsar_meta.jobs.spark.workers import LEDGER_COST
+from pulsar_meta.jobs.topics.related import ShadowSources, migrated_parts
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.segments import migrated_parts
-from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, SegmentNames, Topic, followed, topic_of, with_bookkeeper
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 from pulsar_meta.stores.base import Store

@@ -20,7 +20,7 @@ from pulsar_meta.codecs.names import (
 )
 from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
-from pulsar_meta.jobs.topics.segments import GLOB, read_scalable, scalable_topics
+from pulsar_meta.jobs.topics.related import GLOB, read_scalable, scalable_topics
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # With more partitions than this, the existing records are listed instead of read one by one.

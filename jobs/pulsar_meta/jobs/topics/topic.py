@@ -22,6 +22,7 @@ from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.nearest import missing
+from pulsar_meta.jobs.topics.related import Shadow, ShadowSources, migrated_parts
 from pulsar_meta.jobs.topics.scope import (
     WHICH_TOPICS,
     Scope,
@@ -31,8 +32,6 @@ from pulsar_meta.jobs.topics.scope import (
     scope_of,
     select,
 )
-from pulsar_meta.jobs.topics.segments import migrated_parts
-from pulsar_meta.jobs.topics.shadow import Shadow, ShadowSources
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext
 from pulsar_meta.stores.base import Store, Versioned
 

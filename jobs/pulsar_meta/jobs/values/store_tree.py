@@ -19,7 +19,7 @@ from pulsar_meta.codecs.names import (
 )
 from pulsar_meta.jobs.spill import sorted_lines
 from pulsar_meta.jobs.topics.nearest import missing
-from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
+from pulsar_meta.jobs.topics.related import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.stores.base import Store, Versioned, child_path
 
 # The number of paths that are read at once.

@@ -24,7 +24,7 @@ from pulsar_meta.codecs.text_bytes import TextForm, text_to_bytes
 
 # What only stores and snapshots need is imported late, because `decode FILE` should start fast.
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.topics.segments import PlaceNames
+    from pulsar_meta.jobs.topics.related import PlaceNames
     from pulsar_meta.stores.base import Store
 
 STDIN: Final = "-"
@@ -131,7 +131,7 @@ def value_at(store: Store, path: str) -> ValueInput:
 def named_values(store: Store, values: Iterable[ValueInput]) -> dict[str, PlaceNames]:
     """Map the paths of values to the names of their topics and cursors."""
     from pulsar_meta.codecs.metadata.envelope import managed_place
-    from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
+    from pulsar_meta.jobs.topics.related import ScalableTopics, named_at
 
     places = {
         value.path: place

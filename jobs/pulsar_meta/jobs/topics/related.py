@@ -1,7 +1,15 @@
-"""Read scalable topics (PIP-460) from a store: their segments, and faults in the tree of segments.
+"""Find the topics that have the data of another topic: segments of scalable topics, and sources of shadows.
 
-A segment is an ordinary topic, with ledgers and cursors. If a topic was migrated, its first segments are the
-old `persistent://` topic or its partitions.
+A segment of a scalable topic (PIP-460) is an ordinary topic, with ledgers and cursors. If a topic was
+migrated, its first segments are the old `persistent://` topic or its partitions.
+
+A shadow (PIP-180, Pulsar 2.11 and later) has no entries. Its broker reads the ledgers in the record of the
+source. The shadow's own record has the source's list from the time when a broker last loaded the shadow. Only
+one step is followed: if the source is a shadow itself, the list in its own record counts. A shadow has its
+own cursors.
+
+Sources: apache/pulsar ShadowManagedLedgerImpl, BrokerService.fetchTopicPropertiesAsync, TopicsImpl
+(createShadowTopicAsync).
 """
 
 from __future__ import annotations
@@ -11,16 +19,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import chain
-from typing import TypedDict
+from typing import Final, TypedDict
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
-from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic, Segment, decode_scalable_topic
-from pulsar_meta.codecs.names import LAST_HASH, SCALABLE_TOPICS, TopicName, split_scalable_path
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
+from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic, decode_scalable_topic
+from pulsar_meta.codecs.names import SCALABLE_TOPICS, TopicName, split_scalable_path
 from pulsar_meta.stores.base import Store, Versioned
 
 Report = Callable[[DecodeError], None]
 GLOB = frozenset("*?[")
+# A property of the record of a shadow; for partitions, a property of the partitioned topic.
+SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 
 
 def read_scalable(store: Store, name: TopicName) -> ScalableTopic | None:
@@ -172,84 +182,85 @@ def _decoded(name: TopicName, record: Versioned) -> ScalableTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeFault:
-    """A fault in the segments of a scalable topic, or a segment that belongs to none.
+class Shadow:
+    """The topic is a shadow of `source`, which is None if the name can't be read.
 
-    `fault`: `hole`, `overlap` (of the active segments' hashes), `no-parent`, `no-child`, `one-sided` (only
-    one of parent and child refers to the other), `still-grows` (sealed, but not terminated),
-    `no-managed-ledger`, `no-segment` (a managed ledger that no scalable topic refers to). `topic` is the
-    segment, None if the fault concerns several.
+    `snapshot` is the reason why the topic has only the ledgers of its own record; None if it has the
+    source's.
     """
 
-    scalable_topic: str | None
-    topic: str | None
-    fault: str
-    why: str
+    source: str | None
+    snapshot: str | None = None
 
 
-def tree_faults(trees: Iterable[ScalableTopic], terminated: Mapping[TopicName, bool]) -> Iterator[TreeFault]:
-    """Yield the faults of scalable topics, grouped by topic; segments that belong to none come last.
+class ShadowSources:
+    """Finds the sources of the shadow topics in a store."""
 
-    `terminated` has the existing managed ledgers of segments and of migrated topics, and whether each is
-    terminated.
-    """
-    known: set[TopicName] = set()
-    for tree in trees:
-        known.update(segment.topic for segment in tree.segments)
-        yield from chain(_range_faults(tree), _edge_faults(tree), _ledger_faults(tree, terminated))
-    unknown = (topic for topic in terminated if topic.domain == "segment" and topic not in known)
-    for topic in sorted(unknown, key=str):
-        why = "no scalable topic has this segment; it may be in the middle of its removal"
-        yield TreeFault(topic.scalable_topic, str(topic), "no-segment", why)
+    def __init__(self, store: Store, *, many: bool = False, known: Mapping[str, bytes] | None = None) -> None:
+        """Prepare to read from `store`.
+
+        With `many`, partitioned topics are read one namespace at a time. `known` has the metadata, by path,
+        of all partitioned topics that contain a source, if it was read before.
+        """
+        self._store, self._many, self._known = store, many, known
+        self._namespaces: dict[str, dict[str, bytes]] = {}
+        # Cached, because the partitions of one topic usually follow each other.
+        self._last: tuple[str, bytes] = "", b""
+
+    def of(self, topic: TopicName, properties: Iterable[tuple[str, str]]) -> str | None:
+        """The name of a topic's source as it is stored; None if the topic is not a shadow.
+
+        `properties` are those of its record. Raises DecodeError if the partitioned topic's metadata is
+        corrupt.
+        """
+        base = topic.partitioned
+        if base is not None:
+            path = base.partitioned_path
+            source = _source_in(path, self._partitioned(path))
+            if source is not None:
+                return f"{source}-partition-{topic.partition}"
+        return dict(properties).get(SOURCE)
+
+    def has(self, source: str) -> bool:
+        """True if the store has a record of the topic `source`; False if that is not a topic name."""
+        try:
+            self._store.read(TopicName.parse(source).path)
+        except (NotFoundError, UsageError):
+            return False
+        return True
+
+    def _partitioned(self, path: str) -> bytes:
+        """The metadata of a partitioned topic; empty if there is none or it contains no source."""
+        if self._known is not None:
+            return self._known.get(path, b"")
+        if not self._many:
+            if self._last[0] != path:
+                self._last = path, self._read(path)
+            return self._last[1]
+        namespace = path.rpartition("/")[0]
+        if namespace not in self._namespaces:
+            scanned = self._store.scan(namespace)
+            self._namespaces[namespace] = {
+                stored.path: stored.value for stored in scanned if names_source(stored.value)
+            }
+        return self._namespaces[namespace].get(path, b"")
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return self._store.read(path).value
+        except NotFoundError:
+            return b""
 
 
-def _range_faults(tree: ScalableTopic) -> Iterator[TreeFault]:
-    """Yield the hashes that have no active segment, or more than one."""
-    following = 0
-    active = (segment for segment in tree.segments if segment.is_active)
-    for segment in sorted(active, key=lambda segment: segment.start):
-        if segment.start > following:
-            yield TreeFault(str(tree.name), None, "hole", _hashes(following, segment.start - 1, "no"))
-        elif segment.start < following:
-            last = min(segment.end, following - 1)
-            why = _hashes(segment.start, last, "more than one")
-            yield TreeFault(str(tree.name), str(segment.topic), "overlap", why)
-        following = max(following, segment.end + 1)
-    if following <= LAST_HASH:
-        yield TreeFault(str(tree.name), None, "hole", _hashes(following, LAST_HASH, "no"))
+def names_source(metadata: bytes) -> bool:
+    """True if the metadata of a partitioned topic may contain a source."""
+    return SOURCE.encode() in metadata
 
 
-def _hashes(first: int, last: int, count: str) -> str:
-    return f"{count} active segment has the hashes {first:04x} to {last:04x}"
-
-
-def _edge_faults(tree: ScalableTopic) -> Iterator[TreeFault]:
-    """Yield the parents and children that don't refer to each other."""
-    by_id = {segment.segment_id: segment for segment in tree.segments}
-    for segment in tree.segments:
-        for others, kind in ((segment.parents, "parent"), (segment.children, "child")):
-            for number in others:
-                fault = _edge_fault(segment, kind, number, by_id.get(number))
-                if fault is not None:
-                    yield TreeFault(str(tree.name), str(segment.topic), *fault)
-
-
-def _edge_fault(segment: Segment, kind: str, number: int, other: Segment | None) -> tuple[str, str] | None:
-    if other is None:
-        return f"no-{kind}", f"its {kind} {number} is not in the record"
-    back = other.children if kind == "parent" else other.parents
-    if segment.segment_id not in back:
-        return "one-sided", f"its {kind} {number} does not refer to it"
-    return None
-
-
-def _ledger_faults(tree: ScalableTopic, terminated: Mapping[TopicName, bool]) -> Iterator[TreeFault]:
-    """Yield the segments without a managed ledger, and sealed segments that are not terminated."""
-    for segment in tree.segments:
-        if segment.topic not in terminated:
-            effect = "publishing to it fails" if segment.is_active else "its messages can't be read"
-            why = f"it has no managed ledger, so {effect}"
-            yield TreeFault(str(tree.name), str(segment.topic), "no-managed-ledger", why)
-        elif not terminated[segment.topic] and not segment.is_active:
-            why = "it is sealed, but its managed ledger is not terminated and accepts messages"
-            yield TreeFault(str(tree.name), str(segment.topic), "still-grows", why)
+def _source_in(path: str, metadata: bytes) -> str | None:
+    """Read the source from the metadata of a partitioned topic (PartitionedTopicMetadata, JSON)."""
+    if not names_source(metadata):
+        return None
+    properties = read_json_object(metadata, source=path).get("properties")
+    source = properties.get(SOURCE) if isinstance(properties, dict) else None
+    return source if isinstance(source, str) else None
