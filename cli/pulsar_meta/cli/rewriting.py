@@ -33,7 +33,7 @@ from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.cli.streams import atomic_file, progress_bar, prompt_on_stderr, show_bar, write_message
-from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError, UsageError
+from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
 from pulsar_meta.jobs.repair.repair import UNDECIDED
 from pulsar_meta.jobs.restore.values import DIFFERENT, NO_PATH
 from pulsar_meta.jobs.rewrite.apply import Speed
@@ -375,10 +375,7 @@ def _check_copies(files: Sequence[str], target: Path) -> None:
 def file_values(store: Store, files: Sequence[str]) -> Iterator[Versioned]:
     """Yield the values in files, with version ABSENT for a file that doesn't exist."""
     for path in dict.fromkeys(os.path.realpath(name) for name in files):
-        try:
-            yield store.read(path)
-        except NotFoundError:
-            yield Versioned(path, b"", ABSENT)
+        yield store.find(path) or Versioned(path, b"", ABSENT)
 
 
 def write_copies(shell: Shell, store: Store, files: Sequence[str], target: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 
 # The expected version of a value that must not exist yet, as in Pulsar's MetadataStore.put.
@@ -124,6 +124,13 @@ class Store(ABC):
     def read(self, path: str) -> Versioned:
         """Return the value at `path`. Raises NotFoundError if there is no value."""
 
+    def find(self, path: str) -> Versioned | None:
+        """Return the value at `path`, None if there is no value."""
+        try:
+            return self.read(path)
+        except NotFoundError:
+            return None
+
     @abstractmethod
     def children(self, path: str) -> list[str]:
         """List the sorted names (not paths) of the children of `path`, including parents without a value."""
@@ -164,7 +171,7 @@ class Store(ABC):
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Read the values at `paths`, in the same order, with None for a path without a value."""
-        return [self._read_or_none(path) for path in paths]
+        return [self.find(path) for path in paths]
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
         """List the children of each path, as `children` does."""
@@ -229,12 +236,6 @@ class Store(ABC):
     ) -> None:
         self.close()
 
-    def _read_or_none(self, path: str) -> Versioned | None:
-        try:
-            return self.read(path)
-        except NotFoundError:
-            return None
-
     def _try_put(self, path: str, value: bytes, expected: int) -> int | None:
         try:
             return self.put(path, value, expected)
@@ -284,6 +285,14 @@ def is_within(path: str, prefix: str) -> bool:
     """Whether `path` is `prefix` or below it (`/ab` is not below `/a`)."""
     bare, below = split_prefix(prefix)
     return path == bare or path.startswith(below)
+
+
+def key_text(key: bytes, url: str) -> str:
+    """Return a key of a store as text. Raises DecodeError if it is not UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=url) from error
 
 
 def parents_of(path: str) -> Iterator[str]:

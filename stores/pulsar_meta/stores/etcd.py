@@ -30,7 +30,17 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.proto import Etcd_pb2 as api
 from pulsar_meta.stores import etcd_requests
-from pulsar_meta.stores.base import ABSENT, Change, Deletion, Store, Versioned, Write, conflict, split_prefix
+from pulsar_meta.stores.base import (
+    ABSENT,
+    Change,
+    Deletion,
+    Store,
+    Versioned,
+    Write,
+    conflict,
+    key_text,
+    split_prefix,
+)
 from pulsar_meta.stores.etcd_requests import OPERATIONS, TOO_MANY, Changes, CompactedError, Compared, Reach
 from pulsar_meta.stores.grpc_client import GrpcClient, TooLargeError
 
@@ -292,7 +302,7 @@ class EtcdStore(Store):
         names: set[str] = set()
         while True:
             keys = [pair.key[len(below) :].partition(b"/") for pair in page.kvs]
-            names.update(self._text(name) for name, _, _ in keys)
+            names.update(key_text(name, self.url) for name, _, _ in keys)
             if not page.more:
                 return sorted(names)
             last, slash, _ = keys[-1]
@@ -368,7 +378,7 @@ class EtcdStore(Store):
         except UnreachableError as error:
             if TOO_MANY not in error.message and not isinstance(error, TooLargeError):
                 raise
-            return [self._read_or_none(path) for path in paths]
+            return [self.find(path) for path in paths]
         self._check_count(answer, len(paths))
         return [
             self._only(path, response.response_range.kvs)
@@ -381,13 +391,9 @@ class EtcdStore(Store):
             raise DecodeError(f"expected {expected} answers from the server, found {count}", source=self.url)
 
     def _versioned(self, pair: api.KeyValue) -> Versioned:
-        return Versioned(self._text(pair.key), pair.value, pair.mod_revision, ephemeral=pair.lease != 0)
-
-    def _text(self, key: bytes) -> str:
-        try:
-            return key.decode()
-        except UnicodeDecodeError as error:
-            raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=self.url) from error
+        return Versioned(
+            key_text(pair.key, self.url), pair.value, pair.mod_revision, ephemeral=pair.lease != 0
+        )
 
 
 def _below(path: str) -> tuple[bytes, bytes]:

@@ -155,7 +155,7 @@ class OverlayStore(Store):
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Keep a value if the current version is `expected`."""
         self.check_write(path, value)
-        current = self._read_or_none(path)
+        current = self.find(path)
         version = ABSENT if current is None else current.version
         if version != expected:
             raise conflict(path, self.url)

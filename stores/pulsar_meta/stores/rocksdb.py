@@ -29,7 +29,7 @@ from pulsar_meta.access.files import Stamps
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
-from pulsar_meta.stores.base import ABSENT, Deletion, Store, Versioned, Write, split_prefix
+from pulsar_meta.stores.base import ABSENT, Deletion, Store, Versioned, Write, key_text, split_prefix
 from pulsar_meta.stores.rocksdb_writer import DatabaseLock, DatabaseWriter
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class RocksdbStore(Store):
         rows.seek(below)
         while rows.valid() and (key := rows.key()).startswith(below):
             name, slash, _ = key[len(below) :].partition(b"/")
-            names.add(self._text(name))
+            names.add(key_text(name, self.url))
             if slash:
                 rows.seek(below + name + AFTER_SLASH)
             else:
@@ -122,7 +122,7 @@ class RocksdbStore(Store):
         # Bound methods, because this loop determines the speed of scans.
         is_valid, key_of, value_of, advance = rows.valid, rows.key, rows.value, rows.next
         while is_valid() and (key := key_of()).startswith(below):
-            yield self._versioned(self._text(key), value_of())
+            yield self._versioned(key_text(key, self.url), value_of())
             advance()
         self._check(rows)
 
@@ -295,12 +295,6 @@ class RocksdbStore(Store):
                 return Versioned(path, raw[size:], version, created, modified, ephemeral > 0)
         value = self._decode(path, raw)
         return Versioned(path, value.data, value.version, value.created, value.modified, value.ephemeral)
-
-    def _text(self, key: bytes) -> str:
-        try:
-            return key.decode()
-        except UnicodeDecodeError as error:
-            raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=self.url) from error
 
 
 def database_of(url: str) -> Path:

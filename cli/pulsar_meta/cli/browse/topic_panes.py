@@ -231,9 +231,8 @@ def _between(runs: Iterable[tuple[int, int]], total: int) -> Iterator[Part]:
 
 def value_of(opened: Opened, spot: Spot) -> list[Text]:
     """Return the lines of the value at a place. Raises UnreachableError and DecodeError of the store."""
-    try:
-        stored = opened.store.read(spot.path)
-    except NotFoundError:
+    stored = opened.store.find(spot.path)
+    if stored is None:
         return [line(spot.path, "head"), line("  no value at this path", "dim")]
     value = ValueInput(opened.store.url, stored.value, stored.path, stored.version)
     options = DecodeOptions(show_secrets=opened.places.show_secrets)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NotRequired, TypedDict
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
+from pulsar_meta.codecs.errors import DecodeError, decoding
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import Document, read_json_object, shown
 from pulsar_meta.stores.base import Store
@@ -96,9 +96,8 @@ def registered_brokers(store: Store) -> Iterator[RegisteredBroker | UnreadableBr
     If a registration is corrupt, the document has an `error`.
     """
     for broker in store.children(BROKERS):
-        try:
-            record = store.read(f"{BROKERS}/{broker}")
-        except NotFoundError:
+        record = store.find(f"{BROKERS}/{broker}")
+        if record is None:
             # A registration vanishes with its broker, which can happen after it was listed.
             continue
         place: BrokerPlace = {"broker": broker, "path": record.path, "version": record.version}

@@ -135,7 +135,7 @@ def _by_original(
     context: CaseContext, owner: str, found: Set[int], own: Mapping[int, Finding]
 ) -> Iterator[Piece]:
     """Yield what the owner's list shows: the same ledgers, ledgers of the topic, or that it is gone."""
-    (record,) = context.reader.store.read_many([TopicName.parse(owner).path])
+    record = context.reader.store.find(TopicName.parse(owner).path)
     theirs = set(context.topic(owner).ids)
     if record is None:
         yield Piece(Witness.LIST, f"{owner} has no record")
@@ -208,7 +208,7 @@ def _copied_cursors(context: CaseContext, suspicions: Sequence[Finding]) -> Iter
 def _original_of(context: CaseContext, path: str) -> tuple[Owner, int] | None:
     """Find another cursor with the same record, by the owners of the ledgers that the record names."""
     store = context.reader.store
-    (record,) = store.read_many([path])
+    record = store.find(path)
     if record is None:
         return None
     try:

@@ -188,8 +188,7 @@ def _may_be_redacted(context: CaseContext, suspicion: Finding) -> bool:
         return True
     if suspicion.code != "topic-record-lost" or suspicion.path is None:
         return False
-    (record,) = context.reader.store.read_many([suspicion.path])
-    return record is not None
+    return context.reader.store.find(suspicion.path) is not None
 
 
 def _without_doubtful_lists(judged: Sequence[Finding]) -> list[Finding]:

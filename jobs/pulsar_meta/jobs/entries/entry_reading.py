@@ -159,6 +159,10 @@ class Presence:
     placed: Placement = field(default_factory=Placement)
     held: int = 0
     expected: int = 0
+    form: EntryFormat = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.form = self.ledger.format
 
     def begin(self) -> bool:
         """True if there is an entry to read; otherwise that is reported."""
@@ -181,16 +185,16 @@ class Presence:
             return None
         self.count(1, self.placed.count(entry_id, entry_id))
         try:
-            entry = data_entry(entry_of(outcome), self.ledger.format)
+            entry = data_entry(entry_of(outcome), self.form)
             if entry.digest == "bad":
-                entry = whole_copy(entry, self.source, self.ledger.format, self.report)
+                entry = whole_copy(entry, self.source, self.form, self.report)
             if entry.digest == "bad":
                 self.report(_corrupt(entry))
         except DecodeError as error:
             self.report(error.within(what=f"entry {self.ledger.ledger_id}:{entry_id}"))
             return None
         segment = self.part.segment
-        return (replace(entry, segment=segment) if segment else entry), self.ledger.format
+        return (replace(entry, segment=segment) if segment else entry), self.form
 
     def count(self, held: int, expected: int) -> None:
         """Count present entries, and how many of them were expected."""

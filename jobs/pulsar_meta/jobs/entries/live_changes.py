@@ -95,7 +95,7 @@ class LiveChanges:
         """Yield at each look if the ledger is gone. Ends if it is there, or if nothing can change."""
         for now in self._later(store):
             listed = ledger.topic is not None and _lists(now, ledger.topic, ledger.ledger_id)
-            known = now.read_many([ledger_path(ledger.ledger_id)])[0] is not None
+            known = now.find(ledger_path(ledger.ledger_id)) is not None
             yield not listed and (ledger.topic is not None or not known)
             if known:
                 return

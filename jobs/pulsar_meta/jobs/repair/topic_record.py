@@ -254,7 +254,7 @@ class _List:
         """Return True if BookKeeper knows a ledger, and its metadata doesn't say whose it is."""
         if not 0 <= ledger_id <= MAX_LEDGER_ID:
             return False
-        (record,) = self.store.read_many([ledger_path(ledger_id)])
+        record = self.store.find(ledger_path(ledger_id))
         with suppress(DecodeError):
             if record is not None:
                 return owner_in_custom(ledger_id, bookkeeper_ledger_of(ledger_id, record).custom) is None

@@ -93,7 +93,7 @@ class TopicValues:
 
     def _once(self, paths: Iterable[str]) -> Iterator[Versioned]:
         for path in paths:
-            stored = None if path in self._given else self._read(path)
+            stored = None if path in self._given else self.store.find(path)
             self._given.add(path)
             if stored is not None:
                 yield stored
@@ -106,7 +106,7 @@ class TopicValues:
     def _with_its_ledgers(self, stored: Versioned) -> Iterator[Versioned]:
         """Yield the BookKeeper metadata of the ledgers that a value refers to, then the value."""
         named = {owner.ledger_id for owner in named_by(stored, self.entries, lambda path, why: None)}
-        records = {ledger_id: self._read(ledger_path(ledger_id)) for ledger_id in sorted(named)}
+        records = {ledger_id: self.store.find(ledger_path(ledger_id)) for ledger_id in sorted(named)}
         self.counts["ledgers"] += len(records)
         left_out = set[int]() if self.remains is None else self.remains.left_out(records.items())
         for ledger_id, record in records.items():
@@ -115,12 +115,6 @@ class TopicValues:
             elif ledger_id not in left_out:
                 yield record
         yield _without(stored, left_out) if left_out else stored
-
-    def _read(self, path: str) -> Versioned | None:
-        try:
-            return self.store.read(path)
-        except NotFoundError:
-            return None
 
 
 def _without(stored: Versioned, ledgers: set[int]) -> Versioned:

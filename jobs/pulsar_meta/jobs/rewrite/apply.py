@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import Final, Self, TypeVar
 
-from pulsar_meta.codecs.errors import GuardError, NotFoundError
+from pulsar_meta.codecs.errors import GuardError
 from pulsar_meta.jobs.rewrite.decision import Anew, Change, Decided, Decision, Summary, content
 from pulsar_meta.jobs.rewrite.guards import Guards, Refusal, Topics
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_line
@@ -61,7 +61,7 @@ class Batches:
 
     def read(self, paths: Sequence[str]) -> list[Versioned]:
         """Read the values at `paths` in order, with version ABSENT for missing ones."""
-        found = self.store.read_many(paths) if self._grouped else self._each(self._read, paths)
+        found = self.store.read_many(paths) if self._grouped else self._each(self.store.find, paths)
         return [held or Versioned(path, b"", ABSENT) for path, held in zip(paths, found, strict=True)]
 
     def write(self, changes: Sequence[Change]) -> list[int | None]:
@@ -89,12 +89,6 @@ class Batches:
         if self._pool is None or len(items) == 1:
             return [call(item) for item in items]
         return list(self._pool.map(call, items))
-
-    def _read(self, path: str) -> Versioned | None:
-        try:
-            return self.store.read(path)
-        except NotFoundError:
-            return None
 
 
 def level_by_level(group: Sequence[Decided]) -> list[Decided]:

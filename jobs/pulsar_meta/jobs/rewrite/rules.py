@@ -206,10 +206,7 @@ def recode(kind: Kind, seen: Versioned, codec: str) -> Decision:
 
 def current(store: Store, path: str) -> Versioned:
     """Return the value at `path`, or an empty one with version ABSENT."""
-    try:
-        return store.read(path)
-    except NotFoundError:
-        return Versioned(path, b"", ABSENT)
+    return store.find(path) or Versioned(path, b"", ABSENT)
 
 
 def put_rule(value: bytes, expected: int) -> Rule:

@@ -11,7 +11,7 @@ from typing import IO, Final, NotRequired, TypedDict
 
 from pulsar_meta.access.files import bounded_lines
 from pulsar_meta.access.urls import redact
-from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import MARK, with_ledgers
@@ -55,10 +55,8 @@ class StoreIdentity:
 
 def read_identity(store: Store) -> StoreIdentity:
     """Read the identity of a store. Raises UnreachableError."""
-    try:
-        found: str | None = store.read(INSTANCE_ID).value.decode("utf-8", "replace").strip() or None
-    except NotFoundError:
-        found = None
+    record = store.find(INSTANCE_ID)
+    found = None if record is None else record.value.decode("utf-8", "replace").strip() or None
     main, _, other = store.url.partition(MARK)
     ledgers = "/".join(filter(None, _place(other))) or None
     return StoreIdentity(found, *_place(main), ledgers)

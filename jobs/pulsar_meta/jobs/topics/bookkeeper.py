@@ -241,11 +241,8 @@ class StoredCluster:
     def _address(self, bookie_id: str) -> tuple[str, int]:
         """The host and port of a bookie, from its registration or else from its id."""
         for parent in _AVAILABLE:
-            try:
-                value = self._store.read(f"{parent}/{bookie_id}").value
-            except NotFoundError:
-                continue
-            address = registered_address(value)
+            record = self._store.find(f"{parent}/{bookie_id}")
+            address = None if record is None else registered_address(record.value)
             if address is not None:
                 return address
         host, separator, port = bookie_id.rpartition(":")

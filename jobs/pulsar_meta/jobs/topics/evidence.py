@@ -208,7 +208,7 @@ class EvidenceReader:
         metadata: Metadata = "absent"
         bookkeeper: BookkeeperLedger | None = None
         created: int | None = None
-        record = self.store.read_many([ledger_path(ledger_id)])[0] if ledger_id >= 0 else None
+        record = self.store.find(ledger_path(ledger_id)) if ledger_id >= 0 else None
         if record is not None:
             try:
                 metadata, bookkeeper = "known", bookkeeper_ledger_of(ledger_id, record)

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final, TypedDict
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
+from pulsar_meta.codecs.errors import DecodeError, UsageError, decoding
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic, decode_scalable_topic
 from pulsar_meta.codecs.names import SCALABLE_TOPICS, TopicName, split_scalable_path
@@ -37,11 +37,8 @@ def read_scalable(store: Store, name: TopicName) -> ScalableTopic | None:
     """Read the record of the scalable topic with this name; None if there is none. Raises DecodeError."""
     if name.cluster is not None or name.domain == "segment":
         return None
-    try:
-        record = store.read(name.as_scalable.path)
-    except NotFoundError:
-        return None
-    return _decoded(name.as_scalable, record)
+    record = store.find(name.as_scalable.path)
+    return None if record is None else _decoded(name.as_scalable, record)
 
 
 def scalable_topics(
@@ -224,10 +221,9 @@ class ShadowSources:
     def has(self, source: str) -> bool:
         """True if the store has a record of the topic `source`; False if that is not a topic name."""
         try:
-            self._store.read(TopicName.parse(source).path)
-        except (NotFoundError, UsageError):
+            return self._store.find(TopicName.parse(source).path) is not None
+        except UsageError:
             return False
-        return True
 
     def _partitioned(self, path: str) -> bytes:
         """The metadata of a partitioned topic; empty if there is none or it contains no source."""
@@ -246,10 +242,8 @@ class ShadowSources:
         return self._namespaces[namespace].get(path, b"")
 
     def _read(self, path: str) -> bytes:
-        try:
-            return self._store.read(path).value
-        except NotFoundError:
-            return b""
+        record = self._store.find(path)
+        return b"" if record is None else record.value
 
 
 def names_source(metadata: bytes) -> bool:

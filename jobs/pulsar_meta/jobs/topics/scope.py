@@ -21,7 +21,7 @@ from pulsar_meta.codecs.names import (
 from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
 from pulsar_meta.jobs.topics.related import GLOB, read_scalable, scalable_topics
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, parents_of
 
 # With more partitions than this, the existing records are listed instead of read one by one.
 MANY: Final = 1000
@@ -65,7 +65,7 @@ def named_scalable(store: Store, name: TopicName) -> ScalableTopic | None:
     migrated = {segment.topic for segment in scalable.segments if segment.is_migrated}
     count = partition_count(store, name)
     olds = {name.with_partition(number) for number in range(count)} or {name}
-    if not olds <= migrated and (count or store.read_many([name.path])[0] is not None):
+    if not olds <= migrated and (count or store.find(name.path) is not None):
         raise UsageError(f"two topics have this name; use {name} or {scalable.name}", source=store.url)
     return scalable
 
@@ -79,11 +79,10 @@ def with_cursor(store: Store, topics: Sequence[TopicName], cursor: str) -> list[
 def partition_count(store: Store, name: TopicName) -> int:
     """The number of partitions; 0 if the topic is not partitioned."""
     path = name.partitioned_path
-    try:
-        value = store.read(path).value
-    except NotFoundError:
+    record = store.find(path)
+    if record is None:
         return 0
-    count = read_json_object(value, source=path).get("partitions")
+    count = read_json_object(record.value, source=path).get("partitions")
     if type(count) is not int or not 0 <= count <= MOST:
         raise DecodeError(f"expected a number of partitions, found {shown(count)}", source=path)
     return count
@@ -148,7 +147,7 @@ class Scope:
         paths = [path for pattern in self.topics for path in _topic_prefixes(store, pattern)]
         paths = paths or [_below(pattern) for pattern in self.namespaces or self.tenants]
         unique = dict.fromkeys(paths or [MANAGED_LEDGERS])
-        return [path for path in unique if not any(parent in unique for parent in _parents(path))]
+        return [path for path in unique if not any(parent in unique for parent in parents_of(path))]
 
 
 def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -332,10 +331,7 @@ def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator
 def _at_path(store: Store, path: str) -> Versioned:
     if split_managed_ledger_path(path) is None:
         raise UsageError(f"{path}: not the path of a topic or a cursor")
-    try:
-        return store.read(path)
-    except NotFoundError:
-        return Versioned(path, b"", ABSENT)
+    return store.find(path) or Versioned(path, b"", ABSENT)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
@@ -376,11 +372,6 @@ def _topic_prefixes(store: Store, pattern: str) -> list[str]:
     if count > MANY:
         return [topic.path.rpartition("/")[0]]
     return [topic.path, *(topic.with_partition(number).path for number in range(count))]
-
-
-def _parents(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _below(name: str) -> str:

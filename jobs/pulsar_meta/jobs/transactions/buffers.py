@@ -115,11 +115,8 @@ def _values(
 
 def compacted_ledgers(store: Store, source: EntrySource, topic: TopicName) -> list[Ledger]:
     """The compacted ledger of a topic, which may contain messages that the topic no longer has."""
-    try:
-        record = store.read(topic.cursor_path(COMPACTION))
-    except NotFoundError:
-        return []
-    named = named_by(record, source, lambda path, why: None)
+    record = store.find(topic.cursor_path(COMPACTION))
+    named = () if record is None else named_by(record, source, lambda path, why: None)
     return [Ledger(owner.ledger_id) for owner in named if owner.role == "compacted"]
 
 
@@ -236,10 +233,8 @@ class SegmentRecords:
         return state if state in ("OPEN", "COMMITTED", "ABORTED") else None
 
     def _object(self, path: str) -> dict[str, Any] | None:
-        try:
-            return self._parsed(self.store.read(path).value, path)
-        except NotFoundError:
-            return None
+        record = self.store.find(path)
+        return None if record is None else self._parsed(record.value, path)
 
     def _parsed(self, value: bytes, path: str) -> dict[str, Any] | None:
         try:

@@ -233,11 +233,8 @@ def _now(store: Store, path: str, before: Versioned | None, terms: Terms) -> Ver
     """Read a value of a live store again. A copy does not change."""
     if is_immutable(store):
         return before
-    try:
-        value = store.read(path)
-    except NotFoundError:
-        return None
-    return value if terms.compares(value) else None
+    value = store.find(path)
+    return value if value is not None and terms.compares(value) else None
 
 
 def _difference(

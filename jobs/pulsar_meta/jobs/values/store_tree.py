@@ -141,7 +141,7 @@ def _in_parts(store: Store, path: str, depth: int) -> Iterator[_Node]:
         # A key with an empty part can only be found by its complete path.
         yield from _sorted(store, path, depth)
         return
-    value = store.read_many([path])[0]
+    value = store.find(path)
     yield _Node(path, depth, _place(path, value), Facts() if value is None else _facts_of(value))
     for name in names:
         yield from _in_parts(store, child_path(path, name), depth + 1)
