@@ -16,6 +16,7 @@ from pulsar_meta.jobs.topics.scope import (
     is_namespace,
     is_there,
     named_topics,
+    outermost,
     select,
     with_segments,
 )
@@ -70,7 +71,8 @@ def check_scope(store: Store, names: Sequence[str]) -> CheckScope:
             absent.append(scope)
     if not scopes:
         return CheckScope()
-    return CheckScope(tuple(scopes), _outermost(topics), _outermost(values), tuple(named), tuple(absent))
+    topics, values = sorted(outermost(topics)), sorted(outermost(values))
+    return CheckScope(tuple(scopes), tuple(topics), tuple(values), tuple(named), tuple(absent))
 
 
 def ensure_found(store: Store, scope: CheckScope, absent: Sequence[Scope]) -> None:
@@ -137,8 +139,3 @@ def _named_topics(store: Store, name: TopicName) -> list[TopicName]:
         return named_topics(store, name)
     except DecodeError:
         return [name]
-
-
-def _outermost(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths that are not below another of them."""
-    return tuple(sorted({path for path in paths if not any(path.startswith(f"{other}/") for other in paths)}))

@@ -226,7 +226,7 @@ class Locator:
         sent_rows = self.context.broadcast(rows)
         sent_to = questions.mapPartitions(partial(routed, route, self.sent, sent_rows))
         placed = sent_to.keyBy(partial(partition_of, self.slices, self.partitions))
-        divided = placed.partitionBy(self.partitions, same).values()
+        divided = placed.partitionBy(self.partitions, int).values()
         return divided.mapPartitions(partial(answer_slice, self.sent, sent_rows))
 
     def _rows(self, read: ReadSlice) -> Rows:
@@ -339,27 +339,23 @@ class _Routers:
         self._certain: dict[int, tuple[Router, list[int]]] = {}
         self._likely: dict[int, FirstIndexes] = {}
 
-    def places(self, topic: int) -> list[int]:
-        """Return the numbers of the topic's ledgers that have entries."""
-        return [number for number in self.topics.numbers(topic) if self.rows[number] is not None]
-
     def certain(self, topic: int) -> tuple[Router, list[int]]:
         """Return the router of a topic whose ranges are known, and the numbers of its ledgers."""
         if topic not in self._certain:
-            places = self.places(topic)
-            ranges = [row for row in (self.rows[number] for number in places) if row is not None]
-            self._certain[topic] = Router(ranges), places
+            ranges = dict(self._rows_of(topic))
+            self._certain[topic] = Router(list(ranges.values())), list(ranges)
         return self._certain[topic]
 
     def likeliest(self, topic: int, index: int) -> int:
         """Return the ledger in which an index belongs, TOPIC if no ledger of the topic has an index."""
         if topic not in self._likely:
-            lows = [(row.low, number) for number, row in self._rows_of(topic) if row.low is not None]
-            self._likely[topic] = FirstIndexes((low, number) for low, number in lows if low is not None)
+            rows = self._rows_of(topic)
+            self._likely[topic] = FirstIndexes((row.low, at) for at, row in rows if row.low is not None)
         ledger = self._likely[topic].ledger_of(index)
         return NOWHERE if ledger is None else ledger
 
     def _rows_of(self, topic: int) -> Iterator[tuple[int, IndexRange]]:
+        """Yield the rows of the topic's ledgers that have entries, by the numbers of the ledgers."""
         for number in self.topics.numbers(topic):
             row = self.rows[number]
             if row is not None:
@@ -401,11 +397,6 @@ def partition_of(slices: Slices, count: int, question: Routed) -> int:
     if ledger == TOPIC:
         return hash((numbered.topic, numbered.question.target >> TIME_SHIFT)) % count
     return numbered.key % count
-
-
-def same(number: int) -> int:
-    """Return a number as it is, which is the partitioner of partition numbers."""
-    return number
 
 
 Result = Answered | Notes | PulsarMetaError

@@ -146,8 +146,7 @@ class Scope:
         """The paths in the store to scan, in the order of the names. None is below another one."""
         paths = [path for pattern in self.topics for path in _topic_prefixes(store, pattern)]
         paths = paths or [_below(pattern) for pattern in self.namespaces or self.tenants]
-        unique = dict.fromkeys(paths or [MANAGED_LEDGERS])
-        return [path for path in unique if not any(parent in unique for parent in parents_of(path))]
+        return outermost(paths or [MANAGED_LEDGERS])
 
 
 def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -372,6 +371,12 @@ def _topic_prefixes(store: Store, pattern: str) -> list[str]:
     if count > MANY:
         return [topic.path.rpartition("/")[0]]
     return [topic.path, *(topic.with_partition(number).path for number in range(count))]
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """The paths that are not below another of them, each once."""
+    unique = dict.fromkeys(paths)
+    return [path for path in unique if not any(parent in unique for parent in parents_of(path))]
 
 
 def _below(name: str) -> str:
