@@ -34,8 +34,8 @@ SETTINGS: Final = {
 COMMANDS: Final = {
     "start": (
         "pulsar-meta check marks --for-version 4.2.4",
-        "pulsar-meta compress-cursors --topic persistent://public/default/marks --cursor with-props"
-        " --compression none --yes --undo-file undo.ndjson | tail -1",
+        "pulsar-meta compress-cursors --topic persistent://public/default/marks --cursor with-props \\\n"
+        "    --compression none --yes --undo-file undo.ndjson | tail -1",
         "pulsar-meta check marks --for-version 4.2.4; echo exit code $?",
     ),
     "disk": ("pulsar-meta disk --by subscription -o table | head -14",),

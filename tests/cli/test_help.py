@@ -179,3 +179,10 @@ def test_a_file_that_is_no_undo_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "junk").write_bytes(b"\0\1garbage")
     done = pulsar_meta_here("undo", tmp_path / "junk", env=environment(tmp_path))
     assert (done.returncode, done.stdout) == (4, b"")
+
+
+def test_problems_and_their_repair_come_first() -> None:
+    lines = page(width=100)
+    named = [line.split()[0] for line in lines if re.match(r"  [a-z-]+ {2,}\S", line)]
+    assert named[:2] == ["check", "explain"]
+    assert named.index("repair") < named.index("undo") < named.index("decode")

@@ -94,6 +94,8 @@ def test_findings_link_to_the_explanations_of_their_codes(capture: Capture) -> N
     assert "<h2>Summary</h2>" in page
     assert re.search(r"<h2>By namespace</h2>.*public/<wbr>default</td>.*>3</td>", page, re.DOTALL)
     assert "Pulsar 4.2.4 can&#39;t load some records that it wrote itself." in page
+    logged = "IllegalReferenceCountException: refCnt: 0"
+    assert f"<p>in logs: <code>{logged}</code>, <code>Error while recovering cursor</code></p>" in page
 
 
 @pytest.mark.parametrize("name", ["check", "cursors", "disk"])
@@ -151,6 +153,8 @@ def test_a_plan_shows_sizes_before_and_after_on_one_scale(capture: Capture) -> N
     assert "8 seen, 4 to rewrite: 18403 -&gt; 32372 bytes" in done.stdout
     [row] = [row for row in done.stdout.split("<tr>") if "huge<" in row.replace("<wbr>", "")]
     assert re.findall(r'class="bar" x="0.000" width="([\d.]+)"', row) == ["56.141", "100.000"]
+    actions = re.findall(r'<td data-label="action"[^>]*>(\w+)</td>', done.stdout)
+    assert actions == ["rewrite"] * 4 + ["keep"] * 4
 
 
 def test_a_page_of_a_plan_needs_a_dry_run(tmp_path: Path) -> None:

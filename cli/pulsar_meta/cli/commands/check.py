@@ -180,10 +180,10 @@ def check(
     can run it while the cluster is up. Prints one line per finding: severity, code, place, description and
     repair command. The page Findings explains each code. Exits with 1 if there is an error.
 
-    With --before-upgrade, prints safe, not-safe (exit code 1) or unknown (exit code 3: we did not test this
-    release with the store's records), and the reasons with their sources: a store that the release doesn't
-    support, records that it doesn't know, what it removed or changed, errors, because an upgrade loads every
-    topic again, and unfinished work.
+    With --before-upgrade, prints one verdict: safe, not-safe (exit code 1), or unknown (exit code 3: we did
+    not test this release with the store's records). The reasons follow, each with its source: a store or
+    records that the release can't use, features that it removed or changed, and unfinished work. Errors of a
+    normal check are reasons, too, because the new brokers load every topic again.
 
     Examples:
       pulsar-meta check --store zk://zk1:2181

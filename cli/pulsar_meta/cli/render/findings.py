@@ -129,8 +129,21 @@ class FindingsView(View):
 
 def _paragraphs(document: Explanation) -> Iterator[str]:
     """Yield an explanation as the paragraphs of an HTML page."""
-    _, *lines = explanation_block(dict(document), Screen())
-    yield from filter(None, (" ".join(line.split()) for line in lines))
+    yield f"{document['title']}."
+    yield document["meaning"]
+    for name in ("broker", "cause", "fix", "exceptions"):
+        if name in document:
+            yield f"{name}: {document[name]}"
+    if document["repairs"]:
+        yield f"repair: {_codes(document['repairs'])}"
+    if "no_repair" in document:
+        yield f"repair: no command; {document['no_repair']}"
+    if document["errors"]:
+        yield f"in logs: {_codes(document['errors'])}"
+
+
+def _codes(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
 
 
 def _summary(counts: Counter[tuple[str, str]]) -> Section:

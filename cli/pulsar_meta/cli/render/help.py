@@ -102,9 +102,10 @@ def noun_page(group: Any, path: str, params: Sequence[Any], width: int) -> Itera
     yield [f"{path} COMMAND --help describes a command in detail."]
 
 
-def _first(group: Any, command: Any) -> int:
-    """Return the position of the first command under the same heading."""
-    return [other.rich_help_panel for other in group.commands.values()].index(command.rich_help_panel)
+def _first(group: Any, command: Any) -> tuple[int, bool]:
+    """Return the position of the first command under the same heading; groups of commands come before it."""
+    headings = [other.rich_help_panel for other in group.commands.values()]
+    return headings.index(command.rich_help_panel), not hasattr(command, "commands")
 
 
 def _text(docstring: str, width: int) -> Iterator[Sequence[str]]:

@@ -138,8 +138,8 @@ def heat_map(topic: str, lines: Sequence[Document]) -> Section:
         cells = [Cell(line["cursor"]), Cell("" if backlog is None else str(backlog)), *map(_heat, left)]
         rows.append(Row(cells))
     notes = [
-        "A column is a ledger, or several. A number counts the entries that the subscription has left there."
-        " The colour is stronger if that is a larger part of the entries."
+        "Each column is one ledger, or several in a row. The number is how many of their entries the"
+        " subscription has not acknowledged. The larger their share, the stronger the colour."
     ]
     return Section(f"Backlog of {short_name(topic)}", notes, columns=columns, rows=rows)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.tables import View
@@ -12,6 +13,9 @@ from pulsar_meta.cli.render.text import counted, harmless, size, without_middle
 from pulsar_meta.codecs.json_text import Document, dumps
 from pulsar_meta.jobs.rewrite.decision import Decided, Effect
 from pulsar_meta.jobs.values.comparison import NAMED
+
+if TYPE_CHECKING:
+    from pulsar_meta.cli.render.pages import Section
 
 
 def summary_lines(document: Document, undo: str | None = None) -> Iterator[str]:
@@ -103,7 +107,15 @@ def _plan_row(line: Document) -> list[str]:
     ]
 
 
-PLAN = View(
+class PlanView(View):
+    """The values of a plan; an HTML page begins with those that change."""
+
+    def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
+        """Yield one table."""
+        yield from View.sections(self, sorted(documents, key=lambda line: line["action"] == "keep"))
+
+
+PLAN = PlanView(
     ["action", "reason", "codec", "before (bytes)", "after (bytes)", "version", "path"],
     _plan_row,
     right=frozenset({"before (bytes)", "after (bytes)", "version"}),

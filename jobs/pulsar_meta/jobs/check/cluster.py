@@ -69,7 +69,7 @@ def bookie_findings(store: Store, context: Context, index: LedgerIndex) -> Itera
     if stopped and not context.registered:
         yield finding(
             "bookie-unreachable",
-            f"none of {len(context.cookies)} bookies is registered, so the cluster is stopped",
+            "no bookie is registered, so the cluster is stopped",
             severity=Severity.NOTE,
             path=AVAILABLE.rstrip("/"),
             evidence={"bookies": sorted(stopped)[:_NAMED]},
