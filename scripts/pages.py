@@ -62,6 +62,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return LINK.sub(replace, markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Remove the backslash before `|` in the code of tables, which only GitHub needs."""
+    return re.sub(r"(?s)<td.*?</td>", lambda cell: cell[0].replace(r"\|", "|"), html)
+
+
 def on_post_page(output: str, **_: Any) -> str:
     """Name the theme's search dialog for screen readers, and let keyboards scroll wide code."""
     dialog = 'data-md-component="search" role="dialog"'

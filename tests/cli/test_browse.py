@@ -267,6 +267,15 @@ def test_searches_and_totals_are_shown(places: Places) -> None:
     browsed(places, script=script)
 
 
+def test_without_a_place_the_first_screen_says_what_to_do(places: Places) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.until(lambda: "check the whole store" in screen.lines)
+        assert "no value" not in screen.lines
+        assert "? Help" in str(screen.app.query_one("#keys", Static).visual)[:20]
+
+    browsed(places, script=script)
+
+
 def test_a_question_mark_shows_the_keys(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.press("question_mark")

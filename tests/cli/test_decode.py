@@ -214,7 +214,7 @@ def test_plain_text_has_ranges_times_and_notes(run: Run, capture: Callable[[str]
     prefix = "/managed-ledgers/public/default/persistent/orders"
     text = run("decode", "--store", f"snapshot:{orders}", prefix).stdout.decode()
     assert "    ledger 18: entries 10, 42, 45\n" in text
-    assert "    batch 18:1: acknowledged 0, 7-10, still open 1-6, 11-14\n" in text
+    assert "    batch 18:1: still open 1-6, 11-14; acknowledged 0, 7-10 and all later ones\n" in text
     assert "properties b=zwei €" in text
 
 

@@ -46,5 +46,6 @@ def test_links_lists_and_sources_of_the_site(
         read = MarkdownIt().enable("table").render(page.read_text())
         assert len(ITEM.findall(article)) >= len(ITEM.findall(read)), page
         assert 'role="dialog" aria-label="Search"' in rendered
+        assert not re.search(r"(?s)<td(?:(?!</td>).)*\\\|", article), page
         assert not re.search("<pre[^>]*>(?:<span></span>)?<code>", rendered), page
         assert not re.search(r'<(?:script|img|link)[^>]*(?:src|href)="https?:', rendered), page

@@ -59,6 +59,7 @@ class Browser(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
+        Binding("question_mark", "help", "Help", key_display="?"),
         Binding("slash", "find", "Find", key_display="/"),
         Binding("c", "check", "Check"),
         Binding("f", "next_finding", "Next"),
@@ -67,7 +68,6 @@ class Browser(App[None]):
         Binding("r", "reload", "Reload"),
         Binding("1", "tab(1)", "Tabs", key_display="1-5"),
         *(Binding(str(number), f"tab({number})", show=False) for number in range(2, len(TABS) + 1)),
-        Binding("question_mark", "help", "Help", key_display="?"),
         Binding("escape", "stop", "Stop", show=False),
     ]
     CSS = """

@@ -229,9 +229,21 @@ def _between(runs: Iterable[tuple[int, int]], total: int) -> Iterator[Part]:
         done = end
 
 
+# The lines at the root, where `browse` opens.
+_START: Final = (
+    "  Topics are below managed-ledgers: tenant, namespace, persistent, topic, subscription.",
+    "",
+    "  /  find a topic, a subscription or an entry by name",
+    "  c  check the whole store for damage, with the commands that repair it",
+    "  ?  all keys",
+)
+
+
 def value_of(opened: Opened, spot: Spot) -> list[Text]:
     """Return the lines of the value at a place. Raises UnreachableError and DecodeError of the store."""
     stored = opened.store.find(spot.path)
+    if spot.path == "/" and (stored is None or not stored.value):
+        return [line("/", "head"), *lines(_START)]
     if stored is None:
         return [line(spot.path, "head"), line("  no value at this path", "dim")]
     value = ValueInput(opened.store.url, stored.value, stored.path, stored.version)

@@ -127,8 +127,9 @@ def acknowledged_lines(meaning: Document) -> Iterator[str]:
     for item in meaning.get("acked_across_ledgers", ()):
         yield f"    after {item['after']} through {item['through']}"
     for batch in meaning.get("batches", ()):
-        acked = _ranges(batch["acked"]) or "none before the last that is not"
-        yield f"    batch {batch['position']}: acknowledged {acked}, still open {_ranges(batch['unacked'])}"
+        before = f"{_ranges(batch['acked'])} and " if batch["acked"] else ""
+        left = _ranges(batch["unacked"])
+        yield f"    batch {batch['position']}: still open {left}; acknowledged {before}all later ones"
 
 
 def ledger_metadata_lines(document: Document) -> Iterator[str]:
