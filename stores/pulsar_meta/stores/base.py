@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, NoReturn, Self
 
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -253,6 +253,25 @@ class Store(ABC):
                 return False
             raise
         return True
+
+
+class ReadOnlyStore(Store):
+    """A store that nothing can write. `read_only` says so, and what to do instead."""
+
+    writable = False
+    read_only: str
+
+    def put(self, path: str, value: bytes, expected: int) -> int:
+        """Raise GuardError."""
+        self.refuse()
+
+    def delete(self, path: str, expected: int) -> None:
+        """Raise GuardError."""
+        self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raise GuardError with the reason."""
+        raise GuardError(self.read_only, source=self.url)
 
 
 def is_immutable(store: Store) -> bool:

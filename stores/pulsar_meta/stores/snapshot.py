@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Final, NoReturn, cast
+from typing import BinaryIO, Final, cast
 
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import split_scheme
@@ -29,7 +29,6 @@ from pulsar_meta.codecs.backends import crc32c, crc32c_of_file
 from pulsar_meta.codecs.compression import LIMITS, MAX_UNPACKED, ZSTD_MAGIC, zstd_header
 from pulsar_meta.codecs.errors import (
     DecodeError,
-    GuardError,
     LimitError,
     NotFoundError,
     UnreachableError,
@@ -37,7 +36,7 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.snapshot_lines import KEYS, Sums, check_footer, is_footer, is_header
-from pulsar_meta.stores.base import Store, Versioned, split_prefix
+from pulsar_meta.stores.base import ReadOnlyStore, Store, Versioned, split_prefix
 from pulsar_meta.stores.snapshot_file import OrderedLines, PathIndex, ZstdFrames, ZstdStream
 
 # A footer is a few hundred bytes long.
@@ -118,10 +117,11 @@ FEW_SEARCHES: Final = 1000
 _decode_json = json.JSONDecoder().raw_decode
 
 
-class SnapshotStore(Store):
+class SnapshotStore(ReadOnlyStore):
     """A snapshot file as a store. DecodeErrors name the line that is invalid."""
 
     has_consistent_scans = True
+    read_only = "a snapshot is read-only; write to the store that it was taken from"
 
     def __init__(self, url: str, *, read_only: bool = True, max_line: int = MAX_LINE) -> None:
         """Open a file whose lines have at most `max_line` bytes. Raises NotFoundError if it doesn't exist.
@@ -129,10 +129,9 @@ class SnapshotStore(Store):
         Raises GuardError if it is opened for writing.
         """
         self.url = url
-        self.writable = False
         self._path, self._partial = _file_of(url)
         if not read_only:
-            raise GuardError("a snapshot is read-only; write to the store that it was taken from", source=url)
+            self.refuse()
         if not self._path.exists():
             raise NotFoundError("no such file", source=url)
         self._max_line = max_line
@@ -233,23 +232,12 @@ class SnapshotStore(Store):
         number = counters.get(parent) if isinstance(counters, dict) else None
         return number if type(number) is int else None
 
-    def put(self, path: str, value: bytes, expected: int) -> int:
-        """Raise GuardError, because a snapshot is read-only."""
-        self._refuse()
-
-    def delete(self, path: str, expected: int) -> None:
-        """Raise GuardError, because a snapshot is read-only."""
-        self._refuse()
-
     def close(self) -> None:
         """Close the file and its index."""
         for opened in (self._unpacked, self._paths, self._ordered):
             if opened is not None:
                 opened.close()
         self._unpacked, self._paths, self._ordered, self._order_known = None, None, None, False
-
-    def _refuse(self) -> NoReturn:
-        raise GuardError("a snapshot is read-only", source=self.url)
 
     def _open(self) -> BinaryIO:
         try:

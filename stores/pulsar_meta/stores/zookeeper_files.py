@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 from urllib.parse import parse_qsl
 
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.compression import LIMITS
 from pulsar_meta.codecs.errors import (
     DecodeError,
-    GuardError,
     LimitError,
     NotFoundError,
     UnreachableError,
@@ -44,7 +43,15 @@ from pulsar_meta.codecs.zookeeper_files.log import (
     read_log,
 )
 from pulsar_meta.codecs.zookeeper_files.snapshot import Node, Snapshot, Tree, read_snapshot, unpack_snappy
-from pulsar_meta.stores.base import Change, Store, Versioned, child_path, is_within, roots_after, split_prefix
+from pulsar_meta.stores.base import (
+    Change,
+    ReadOnlyStore,
+    Versioned,
+    child_path,
+    is_within,
+    roots_after,
+    split_prefix,
+)
 
 OPTIONS: Final = frozenset({"at", "zxid", "logs", "chroot"})
 OWN_NODES: Final = "/zookeeper"
@@ -54,17 +61,17 @@ EPOCH_BITS: Final = 32
 _PIECE: Final = 1 << 20
 
 
-class ZookeeperFilesStore(Store):
+class ZookeeperFilesStore(ReadOnlyStore):
     """The tree at one moment, in memory. Versions are the nodes' dataVersions."""
 
     has_consistent_scans = True
+    read_only = "ZooKeeper's files are read-only; write to the running ZooKeeper (zk://)"
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Find the files. Raises NotFoundError if there are none, GuardError if opened for writing."""
         self.url = url
-        self.writable = False
         if not read_only:
-            self._refuse()
+            self.refuse()
         directory, _, query = split_scheme(url)[1].partition("?")
         options = _options(query, url)
         self._chroot = options.get("chroot", "").rstrip("/")
@@ -119,14 +126,6 @@ class ZookeeperFilesStore(Store):
         """Yield every transaction of the logs in order, including those after the store's moment."""
         return self._files.transactions()
 
-    def put(self, path: str, value: bytes, expected: int) -> int:
-        """Raise GuardError, because ZooKeeper's files are read-only."""
-        self._refuse()
-
-    def delete(self, path: str, expected: int) -> None:
-        """Raise GuardError, because ZooKeeper's files are read-only."""
-        self._refuse()
-
     def close(self) -> None:
         """Discard the tree."""
         self.__dict__.pop("_tree", None)
@@ -157,11 +156,6 @@ class ZookeeperFilesStore(Store):
 
     def _is_own(self, path: str) -> bool:
         return not self._chroot and is_within(path, OWN_NODES)
-
-    def _refuse(self) -> NoReturn:
-        raise GuardError(
-            "ZooKeeper's files are read-only; write to the running ZooKeeper (zk://)", source=self.url
-        )
 
 
 @dataclass(frozen=True, slots=True)

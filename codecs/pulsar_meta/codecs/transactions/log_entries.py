@@ -25,7 +25,7 @@ from pulsar_meta.codecs.protobuf.from_json import message_shape
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.protobuf.to_json import has_unknown_fields, message_to_json
 from pulsar_meta.codecs.reader import Buffer, Reader
-from pulsar_meta.codecs.shapes import Either, Members
+from pulsar_meta.codecs.shapes import Either
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from pulsar_meta.proto.TransactionLogs_pb2 import (
     BatchedPendingAckMetadataEntry,
@@ -107,11 +107,9 @@ def possible_readings(data: Buffer) -> Iterator[LogEntry]:
             yield entry
 
 
-def _with_txn(record: type[LogRecord]) -> Members:
-    return message_shape(record, {"txn": str}, name=record.DESCRIPTOR.name)
-
-
-_RECORD: Final = Either((_with_txn(TransactionMetadataEntry), _with_txn(PendingAckMetadataEntry)))
+def _record_shape() -> Either:
+    kinds = (TransactionMetadataEntry, PendingAckMetadataEntry)
+    return Either(tuple(message_shape(kind, {"txn": str}, name=kind.DESCRIPTOR.name) for kind in kinds))
 
 
 class LogDocument(TypedDict):
@@ -119,7 +117,7 @@ class LogDocument(TypedDict):
 
     kind: LogKind
     batched: bool
-    records: list[Annotated[dict[str, Any], _RECORD]]
+    records: list[Annotated[dict[str, Any], _record_shape()]]
 
 
 def log_entry_to_json(entry: LogEntry) -> LogDocument:

@@ -36,13 +36,22 @@ _INDEX: Final = "index"
 
 def missing_entries(view: TopicView) -> Iterator[Finding]:
     """Check that the entries of each ledger are on bookies that should have them."""
+    for source, ledger, last in _with_last(view):
+        yield from _missing_in(view, source, ledger, last)
+
+
+def _with_last(view: TopicView) -> Iterator[tuple[EntrySource, Ledger, int]]:
+    """Yield the bookies and each ledger with its last entry; nothing without bookies, or for a shadow topic.
+
+    Ledgers whose last entry is unknown are left out.
+    """
     source = view.context.on_bookies
     if source is None or view.is_shadow:
         return
     for ledger in view.ledgers:
         last = last_expected(view, ledger)
         if last is not None:
-            yield from _missing_in(view, source, ledger, last)
+            yield source, ledger, last
 
 
 def last_expected(view: TopicView, ledger: Ledger) -> int | None:
@@ -144,12 +153,8 @@ class _Copies:
 
 def missing_copies(view: TopicView) -> Iterator[Finding]:
     """Check that the entries of each ledger have enough copies."""
-    source = view.context.on_bookies
-    if source is None or view.is_shadow:
-        return
-    for ledger in view.ledgers:
-        facts, last = view.facts(ledger.ledger_id), last_expected(view, ledger)
-        if last is None or facts.bookies.write_quorum < 2 or last >= _MOST_ENTRIES:
+    for source, ledger, last in _with_last(view):
+        if view.facts(ledger.ledger_id).bookies.write_quorum < 2 or last >= _MOST_ENTRIES:
             continue
         ensembles = _ensembles(view, ledger)
         if ensembles is None:
@@ -162,17 +167,8 @@ def missing_copies(view: TopicView) -> Iterator[Finding]:
 
 
 def _on_given_disks(view: TopicView) -> Iterator[tuple[EntrySource, Ledger, int]]:
-    """Yield the disks and each ledger with its last entry; nothing without disks, or for a shadow topic.
-
-    Ledgers whose last entry is unknown are left out, and running bookies are not asked.
-    """
-    source = view.context.on_bookies
-    if source is None or view.context.asks_bookies or view.is_shadow:
-        return
-    for ledger in view.ledgers:
-        last = last_expected(view, ledger)
-        if last is not None:
-            yield source, ledger, last
+    """Yield the same as `_with_last` from disks; running bookies are not asked."""
+    return iter(()) if view.context.asks_bookies else _with_last(view)
 
 
 def surplus_entries(view: TopicView) -> Iterator[Finding]:
