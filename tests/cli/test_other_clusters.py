@@ -11,8 +11,7 @@ import pytest
 
 from pulsar_meta.cli.render.findings import given_places, with_places
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.check.codes import finding
-from pulsar_meta.jobs.check.repairs import with_repair
+from pulsar_meta.jobs.check.codes import finding, with_repair
 from tests.cli.program import as_text, pulsar_meta_here
 
 Capture = Callable[[str], Path]

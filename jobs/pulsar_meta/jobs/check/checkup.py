@@ -25,7 +25,7 @@ from pulsar_meta.jobs.check.cluster import (
     record_findings,
     registration_findings,
 )
-from pulsar_meta.jobs.check.codes import Finding, Severity, code, finding
+from pulsar_meta.jobs.check.codes import Finding, Severity, code, finding, with_repair
 from pulsar_meta.jobs.check.context import (
     CheckOptions,
     Context,
@@ -50,7 +50,6 @@ from pulsar_meta.jobs.check.lost_ledgers import every_list, lost_ledgers, unname
 from pulsar_meta.jobs.check.orphans import Orphans, orphan_objects
 from pulsar_meta.jobs.check.owner_cases import shared_ledgers
 from pulsar_meta.jobs.check.recheck import Recheck, SnapshotTiming, depends_on_bookies, depends_on_timing
-from pulsar_meta.jobs.check.repairs import with_repair
 from pulsar_meta.jobs.check.scan import (
     LocalPasses,
     Passes,
