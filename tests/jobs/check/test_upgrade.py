@@ -104,7 +104,7 @@ def test_a_copy_of_an_unknown_store_says_so(capture: Capture) -> None:
             "5.0.0-M1",
             "This cluster cannot be upgraded to 5.0.0-M1 as it is, because: Pulsar 5.0.0-M1 can",
         ),
-        ("zk://zk1:2181", "5.0.0-M1", "This cluster can be upgraded to 5.0.0-M1, because nothing"),
+        ("zk://zk1:2181", "5.0.0-M1", "This cluster can be upgraded to 5.0.0-M1, because no check"),
         (
             "zk://zk1:2181",
             "6.1.0",

@@ -281,7 +281,7 @@ def _loadable(context: Context, record: Versioned, place: Place) -> Iterator[Fin
     if verdict is Verdict.UNKNOWN and failures:
         # One record proves the fault, whether or not the store is a copy. Only the release is unknown.
         severity = Severity.WARNING
-        known = f"{why}; it is known that " if context.releases else ""
+        known = f"{why}, but " if context.releases else ""
         why = f"{known}Pulsar {' and '.join(failures)} can't load it, so the topic does not load there"
         why += "" if context.releases else "; no broker is registered: name yours with --for-version"
     yield finding("record-unreadable", why, severity=severity, evidence=evidence, **place)

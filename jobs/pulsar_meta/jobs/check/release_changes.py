@@ -122,9 +122,7 @@ def topic_reason(change: Change, topic: TopicName) -> Reason | None:
     """Return a note about a topic with the policies of its namespace's topics, which Pulsar 5 keeps there."""
     if not (change.reaches_5 and topic.local == CHANGE_EVENTS):
         return None
-    text = (
-        "namespaces that keep policies of topics in __change_events go on with it, whatever broker.conf says"
-    )
+    text = "namespaces whose topic policies are in __change_events keep them there, whatever broker.conf says"
     return Reason("topic-policies-stay", "note", text, "PIP-469, apache/pulsar#25707", str(topic))
 
 
@@ -158,7 +156,7 @@ def _bookies_driver(change: Change) -> Iterator[Reason]:
     name = layout[1].rpartition(":")[0] if len(layout) > 1 else ""
     if not layout or name in _LAYOUTS:
         return
-    text = f"the metadata of ledgers has the layout {name or 'of an unknown kind'}, which we did not try"
+    text = f"the metadata of ledgers has the layout {name or 'of an unknown kind'}, which we did not test"
     yield Reason("bookies-layout", "unknown", text, "BookKeeper's AbstractZkLedgerManagerFactory", LAYOUT)
 
 
@@ -207,7 +205,7 @@ def _settings(change: Change) -> Iterator[Reason]:
         yield Reason("defaults-changed", "note", text, "apache/pulsar#25992, defaults of 4.2.4 and 5.0.0-M1")
     with suppress(DecodeError):
         for name in read_json_object(change.value(SETTINGS) or b"{}"):
-            text = f"dynamic settings in the store, which go on with {change.version} if it still has them"
+            text = f"dynamic settings in the store, which {change.version} applies if it still has them"
             source = "pulsar-admin brokers list-dynamic-config"
             yield Reason("dynamic-settings", "note", text, source, name)
 
@@ -258,7 +256,8 @@ FORMS: Final[dict[Form, tuple[str, str]]] = {
     Form.CURSOR: ("compressed cursors", "compress-cursors --compression none"),
     Form.CURSOR_WITH_PROPERTIES: (
         "compressed cursors with properties",
-        "compress-cursors --compression none --only-with-properties, and no managedCursorInfoCompressionType",
+        "compress-cursors --compression none --only-with-properties, and"
+        " managedCursorInfoCompressionType=NONE",
     ),
     Form.BIT_SETS: (
         "single acknowledgements as bit sets in cursors' ledgers",

@@ -148,7 +148,7 @@ class Upgrade:
         self._ledgers()
         self._of_cluster()
         self._rest_of_store()
-        self.not_checked["clients"] = "the store does not record their releases, the stats of topics do"
+        self.not_checked["clients"] = "the store does not record their releases; topic stats do"
         reasons = [self._document(name) for name in sorted(self._reasons, key=self._order)]
         overall = self._overall()
         return {
@@ -347,7 +347,10 @@ class Upgrade:
             text = "ledgers whose recovery began: the next client that opens them completes it"
             self._add("ledgers-in-recovery", "note", text, f"ledger {ledger_id}")
         for record in filter(_is_marked, self.run.store.scan(UNDER_REPLICATED)):
-            text = "ledgers that BookKeeper still has to copy: wait for it before you stop bookies one by one"
+            text = (
+                "under-replicated ledgers: wait until BookKeeper has copied them before you stop"
+                " bookies one by one"
+            )
             self._add("replication-unfinished", "unknown", text, record.path)
 
     def _rest_of_store(self) -> None:
@@ -373,7 +376,7 @@ def summary(overall: Overall, version: str, here: Sequence[str], reasons: Sequen
     releases = [parse_version(running) for running in filter(is_release, here)]
     moved = "downgraded" if releases and min(releases) > parse_version(version) else "upgraded"
     if overall == "safe":
-        return f"This cluster can be {moved} to {version}, because nothing that was checked is against it"
+        return f"This cluster can be {moved} to {version}, because no check found a reason against it"
     beginning = {
         "not-safe": f"This cluster cannot be {moved} to {version} as it is",
         "unknown": f"It is not known if this cluster can be {moved} to {version}",

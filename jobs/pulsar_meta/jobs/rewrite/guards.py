@@ -183,11 +183,13 @@ class Guards:
         try:
             form = form_of(change.path, change.new)
         except DecodeError as error:
-            return Refusal("unreadable", f"no broker can load it: {error} (--allow-unreadable to go on)")
+            return Refusal(
+                "unreadable", f"no broker can load it: {error} (to write it anyway, add --allow-unreadable)"
+            )
         why = None if form is None else self.readers.why_not(form)
         if why is None:
             return None
-        override = "--for-version V says which releases will read it, --allow-unreadable to go on"
+        override = "name the release that will read it with --for-version, or add --allow-unreadable"
         return Refusal("unreadable", f"a {form}: {why} ({override})")
 
     def _too_large(self, path: str, value: bytes) -> str | None:
@@ -215,7 +217,7 @@ class Guards:
                 owners[namespace, bundle] = owner_of(self.store, namespace, bundle)
             owner = owners[namespace, bundle]
             text = f"{topic} may be loaded: {owner} owns its bundle {bundle.name}; unload it first"
-            refused[path] = Refusal("loaded", f"{text} (--allow-loaded to go on)")
+            refused[path] = Refusal("loaded", f"{text} (to write anyway, add --allow-loaded)")
         return refused
 
     def _children(self, paths: Sequence[str]) -> list[list[str]]:
@@ -258,7 +260,7 @@ def _where(topics: Topics) -> list[str]:
 
 
 def _hidden(topic: TopicName, why: str) -> Refusal:
-    return Refusal("loaded", f"{topic} may be loaded: {why} (--allow-loaded to go on)")
+    return Refusal("loaded", f"{topic} may be loaded: {why} (to write anyway, add --allow-loaded)")
 
 
 def check_flag(value: bytes, store: str, why: str) -> None:
@@ -266,7 +268,7 @@ def check_flag(value: bytes, store: str, why: str) -> None:
     phase, target = _phase(value)
     if phase in RUNNING:
         done = "was migrated" if phase == "COMPLETED" else "is being migrated"
-        text = f"{store} {done} to {target} (phase {phase}): {why} (--allow-migration to go on)"
+        text = f"{store} {done} to {target} (phase {phase}): {why} (to write anyway, add --allow-migration)"
         raise GuardError(text, source=MIGRATION)
 
 
@@ -277,7 +279,7 @@ def _phase(value: bytes) -> tuple[str, str]:
     except (DecodeError, KeyError) as error:
         raise GuardError(
             "whether the store is being migrated is unknown: the flag is not the JSON that it should be"
-            " (--allow-migration to go on)",
+            " (to write anyway, add --allow-migration)",
             source=MIGRATION,
         ) from error
 

@@ -94,7 +94,8 @@ _V: Final = parse_version
 _START: Final = _V("0.0.0-0")
 _BITS_CAME: Final = "apache/pulsar#9292 came with 3.0.10, 3.3.5 and 4.0.0"
 _WITHOUT_BITS: Final = (
-    f"{_BITS_CAME}: 3.0.7 loaded the topic without the single acknowledgements, the messages come again"
+    f"{_BITS_CAME}: 3.0.7 loaded the topic without the individual acknowledgements, so their"
+    " messages are redelivered"
 )
 # Read and not run: what fails in 4.2.4 came with apache/pulsar#25336 of March 2026, which reads cursors with
 # LightProto; its MetaStoreImpl.parseManagedCursorInfo frees the bytes that strings are read from later.
@@ -259,7 +260,7 @@ def verdict_of(form: Form, version: str) -> tuple[Verdict, str]:
     for row in TABLE:
         if row.form is form and row.first <= number <= row.last:
             return row.verdict, row.evidence
-    return Verdict.UNKNOWN, f"no Pulsar {version} broker was tried with it"
+    return Verdict.UNKNOWN, f"not tested with Pulsar {version}"
 
 
 BROKERS = "/loadbalance/brokers"

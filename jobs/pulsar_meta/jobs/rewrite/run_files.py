@@ -94,7 +94,8 @@ def check_identity(held: Document, store: StoreIdentity, *, source: str, allowed
     url = store_url(held)
     other = f"--store {url} is that one, " if url is not None else ""
     raise GuardError(
-        f"belongs to the store {belongs}, this one is {here} ({other}--allow-other-store to go on)",
+        f"belongs to the store {belongs}, this one is {here} ({other}to continue anyway, add"
+        " --allow-other-store)",
         source=source,
     )
 

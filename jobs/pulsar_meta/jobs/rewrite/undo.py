@@ -180,7 +180,7 @@ def undone(
 
 def leave_touched(seen: Versioned) -> Decision:
     """Skip a value that another client has written since."""
-    return skip(seen, "touched", note="was written since by somebody else; left as it is")
+    return skip(seen, "touched", note="was changed by something else since; left as it is")
 
 
 def _in_effect(file: Path, limits: Limits) -> Iterator[UndoRecord]:
@@ -226,7 +226,14 @@ def _decide(record: UndoRecord, seen: Versioned, limits: Limits, *, any_version:
     if held != record.new_sha256:
         return leave_touched(seen)
     if record.answered and record.sent != seen.version and not any_version:
-        return skip(seen, "touched", note="has our bytes, but was written since (--any-version to go on)")
+        return skip(
+            seen,
+            "touched",
+            note=(
+                "has the bytes of this run, but was written again since (to restore it anyway, add"
+                " --any-version)"
+            ),
+        )
     if not limits.fits_value(record.old, content(seen)):
         note = "the old value in the undo file is not one that its command replaces; left as it is"
         return skip(seen, ALTERED, note=note)
