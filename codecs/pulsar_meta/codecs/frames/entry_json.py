@@ -45,15 +45,11 @@ def _shape(metadata: type[MessageMetadata | SingleMessageMetadata]) -> Members:
     return message_shape(metadata, {"key": str | NotTextShape, "properties": dict[str, str]}, name=name)
 
 
-_METADATA: Final = _shape(MessageMetadata)
-_IN_BATCH: Final = _shape(SingleMessageMetadata)
-
-
 class FrameFacts(BrokerFacts):
     """A frame's headers; `metadata` is MessageMetadata (PulsarApi.proto), empty if there is no frame."""
 
     frame_checksum: Verdict
-    metadata: Annotated[dict[str, Any], _METADATA]
+    metadata: Annotated[dict[str, Any], _shape(MessageMetadata)]
 
 
 class MessagePlace(TypedDict, total=False):
@@ -66,7 +62,7 @@ class MessagePlace(TypedDict, total=False):
 class MessageDocument(MessagePlace):
     """A message; `metadata` is SingleMessageMetadata in a batch, else MessageMetadata."""
 
-    metadata: Annotated[dict[str, Any], Either((_METADATA, _IN_BATCH))]
+    metadata: Annotated[dict[str, Any], Either((_shape(MessageMetadata), _shape(SingleMessageMetadata)))]
     payload_size: int
     payload: NotRequired[str]
     payload_sha256: NotRequired[str]
