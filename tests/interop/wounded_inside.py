@@ -82,3 +82,16 @@ def read_records(url: str, topic: str, seconds: int = 10) -> list[dict[str, int]
 
 def _no_properties() -> Any:
     return JClass("java.util.HashMap")()
+
+
+def acknowledged_ranges(topic: str, cursor: str) -> str:
+    """Return the individually acknowledged ranges of a loaded cursor, as the broker prints them."""
+    for getCursor in managed_ledger(topic).getCursors():
+        if str(getCursor.getName()) == cursor:
+            return str(getCursor.getIndividuallyDeletedMessages())
+    raise KeyError(cursor)
+
+
+def index_of_next_message(topic: str) -> int:
+    """Return the index that the broker gives the next message of a loaded topic."""
+    return int(managed_ledger(topic).getManagedLedgerInterceptor().getIndex()) + 1

@@ -28,7 +28,7 @@ ACKED: Final = "persistent://public/default/acked"
 PLAIN: Final = "persistent://public/default/plain"
 # Two aborted transactions per segment: (size - 8 - length of the topic's name) / 3.
 _SEGMENT_SIZE: Final = 8 + len(TOPIC) + 6
-_ALWAYS: Final = {
+SETTINGS: Final = {
     "transactionCoordinatorEnabled": "true",
     "transactionBufferSnapshotMaxTransactionCount": "3",
     "transactionBufferSnapshotMinTimeInMillis": "1000",
@@ -145,7 +145,7 @@ def make(version: str, directory: Path, how: str = "plain") -> dict[str, Any]:
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty")
-    pulsar, truth_of_all = PulsarStandalone(version, settings={**_ALWAYS, **HOW[how]}), dict[str, Any]()
+    pulsar, truth_of_all = PulsarStandalone(version, settings={**SETTINGS, **HOW[how]}), dict[str, Any]()
     # Killed data is saved before the restart, and other data at the end.
     saved = second if how == "killed" else third
     with Jvm(version, heap="512m") as java:

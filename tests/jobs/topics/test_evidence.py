@@ -148,6 +148,15 @@ def test_the_reading_with_more_witnesses_is_likelier() -> None:
     )
 
 
+def test_neither_of_two_readings_is_likelier() -> None:
+    list_says, disks_say = Piece(Witness.LIST, "the list names it"), Piece(Witness.DISKS, "no bookie has it")
+    case = Case("ledger 7 is lost", (disks_say,), (list_says,), next_step="Read it")
+    assert case.doubt() == (
+        "undecided: either ledger 7 is lost (no bookie has it), or it is not true that ledger 7 is lost"
+        " (the list names it). Read it"
+    )
+
+
 def test_a_listed_ledger_is_no_evidence_against_its_removal() -> None:
     topic = TopicLedgers("persistent://public/default/a", [Ledger(3, 5), Ledger(7, 5)])
     case = membership(EvidenceReader(MemoryStore()), topic, 7)

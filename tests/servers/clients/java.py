@@ -104,12 +104,12 @@ def close() -> None:
         _clients.pop(url).close()
 
 
-def client_for(url: str) -> Any:
+def client_for(url: str, patience: float = PATIENCE) -> Any:
     """Return the client of a service, created at the first call.
 
     A broker that has just started refuses transactions until it has read its system topics.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while url not in _clients:
         builder = JClass(f"{_API}.PulsarClient").builder().serviceUrl(url).enableTransaction(True)
         try:

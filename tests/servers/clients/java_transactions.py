@@ -22,6 +22,13 @@ def begin(url: str, names: list[str]) -> dict[str, str]:
     return {name: _id(_open[name]) for name in names}
 
 
+def next_id(url: str, patience: float) -> str:
+    """Begin a transaction and return its id. Raises what the client says after so many seconds."""
+    units = JClass("java.util.concurrent.TimeUnit")
+    building = client_for(url, patience).newTransaction().withTransactionTimeout(1, units.MINUTES)
+    return _id(building.build().get(int(patience), units.SECONDS))
+
+
 def send(url: str, topic: str, payloads: list[bytes], name: str | None, batch: int = 0) -> None:
     """Publish in the transaction `name` (None: in none), with `batch` messages per entry (0: unbatched)."""
     transaction = None if name is None else _open[name]

@@ -165,7 +165,8 @@ def judge_end(context: CaseContext, suspicion: Finding, ledger_id: int) -> Findi
     )
     if last is None:
         step = _next_step(ledger, "they show where it ends", "Read its last entries: dump-entries")
-        case = Case("the ledger ends elsewhere", pieces[:1], pieces[1:], next_step=step)
+        other = "BookKeeper's metadata is right"
+        case = Case("the list is right", pieces[:1], pieces[1:], other_reading=other, next_step=step)
         return replace(with_case(suspicion, case), severity=suspicion.severity)
     right = [piece for piece, end in zip(pieces, (listed, metadata), strict=True) if end == last]
     disks = Piece(Witness.DISKS, f"the disks end at entry {last}")

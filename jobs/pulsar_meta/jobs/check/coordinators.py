@@ -5,8 +5,7 @@ the number of partitions decides which coordinators exist. A coordinator continu
 last ledger of its log. If that is empty, it continues after the property `max_local_txn_id` of the log.
 
 Sources: apache/pulsar MLTransactionSequenceIdGenerator, MLTransactionLogImpl,
-TransactionMetadataStoreService, TransactionCoordinatorClientImpl. Read in the source, not tested with a
-broker.
+TransactionMetadataStoreService, TransactionCoordinatorClientImpl. Tested with brokers 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations

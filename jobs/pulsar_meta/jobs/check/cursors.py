@@ -166,7 +166,8 @@ def ranges(view: TopicView) -> Iterator[Finding]:
 def _inverted(view: TopicView, cursor: CursorView, count: int) -> Finding:
     return finding(
         "cursor-ranges-inverted",
-        f"{count} of its acknowledged ranges end before they begin, so brokers may not recover the cursor",
+        f"{count} of its acknowledged ranges end before they begin: brokers redeliver their messages, or, with"
+        " managedLedgerUnackedRangesOpenCacheSetEnabled=false, don't load the topic",
         evidence={"ranges": count},
         **view.cursor_place(cursor.name),
     )

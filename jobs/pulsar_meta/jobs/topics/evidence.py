@@ -105,16 +105,23 @@ class Case:
         """Explain the likelier reading, the other one, and the next step; "" if the claim allows a repair."""
         if self.allows_repair:
             return ""
-        likely, other = self.claim, self.other_reading or f"not so: {self.claim}"
-        reasons = self.supports
-        if not self.is_likely and self.contradicts:
-            likely, other, reasons = other, likely, self.contradicts
+        readings = [
+            (self.claim, self.supports),
+            (self.other_reading or f"it is not true that {self.claim}", self.contradicts),
+        ]
         if not self.contradicts:
             text = f"not certain: only one witness says that {self.claim}"
+        elif self.is_likely or self.is_unlikely:
+            (likely, reasons), (other, _) = readings if self.is_likely else reversed(readings)
+            text = f"more likely: {_because(likely, reasons)}. Less likely: {other}"
         else:
-            why = "; ".join(piece.says for piece in reasons)
-            text = f"more likely: {likely}{f' ({why})' if why else ''}. Less likely: {other}"
+            text = "undecided: either " + ", or ".join(_because(*reading) for reading in readings)
         return f"{text}. {self.next_step}".rstrip(". ")
+
+
+def _because(reading: str, reasons: Sequence[Piece]) -> str:
+    why = "; ".join(piece.says for piece in reasons)
+    return f"{reading} ({why})" if why else reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +310,7 @@ def foreignness(case: Case) -> Case:
     """
     against = tuple(piece for piece in case.supports if piece.says != LISTED)
     return Case(
-        f"not so: {case.claim}",
+        f"it is not true that {case.claim}",
         case.contradicts,
         against,
         other_reading=case.claim,
