@@ -1,4 +1,4 @@
-"""Transaction coordinators of real brokers: what `check` says of damaged metadata, and what clients are given."""
+"""Transaction coordinators with damaged metadata: what `check` says, and what a real broker gives clients."""
 
 from __future__ import annotations
 

@@ -166,8 +166,8 @@ def ranges(view: TopicView) -> Iterator[Finding]:
 def _inverted(view: TopicView, cursor: CursorView, count: int) -> Finding:
     return finding(
         "cursor-ranges-inverted",
-        f"{count} of its acknowledged ranges end before they begin: brokers redeliver their messages, or, with"
-        " managedLedgerUnackedRangesOpenCacheSetEnabled=false, don't load the topic",
+        f"{count} of its acknowledged ranges end before they begin: brokers redeliver their messages, or,"
+        " with managedLedgerUnackedRangesOpenCacheSetEnabled=false, don't load the topic",
         evidence={"ranges": count},
         **view.cursor_place(cursor.name),
     )

@@ -272,7 +272,8 @@ def _terminated_after_end(view: TopicView, end: Position) -> Iterator[Finding]:
         yield finding(
             "terminated-after-end",
             f"it is terminated at {end.ledger_id}:{end.entry_id}, but its last entry is"
-            f" {last.ledger_id}:{last.entry_id}: consumers are never told that the topic has ended, and some readers get nothing",
+            f" {last.ledger_id}:{last.entry_id}: consumers are never told that the topic"
+            " has ended, and some readers get nothing",
             evidence={"terminated": list(end), "last": list(last)},
             **view.place(end.ledger_id),
         )
