@@ -30,6 +30,10 @@ def test_a_code_is_explained_in_text() -> None:
     assert any(line.startswith("  repair:     pulsar-meta compress-cursors ") for line in lines)
 
 
+def test_after_a_message_of_a_broker_the_next_command_is_named() -> None:
+    assert "pulsar-meta check TOPIC" in run("refCnt: 0").stderr
+
+
 def test_a_code_is_explained_as_one_json_document() -> None:
     document = json.loads(run("ledger-lost", "-o", "json").stdout)
     code = all_codes()["ledger-lost"]

@@ -42,3 +42,5 @@ def explain(
     codes = find_codes(" ".join(words)) if words else list(all_codes().values())
     documents = [dict(explanation(code)) for code in codes]
     shell.emit(documents, EXPLANATION if len(codes) <= _MOST else CODES, single=len(codes) == 1)
+    if words and " ".join(words) not in all_codes():
+        shell.note("find out if your topic has this problem: pulsar-meta check TOPIC --entries bookie:")
