@@ -25,7 +25,7 @@ SPECIAL = (
 # the right), the current time of --expired, and the time at which an undo file was created.
 SECONDS = (rb'("seconds": )[0-9.e-]+', rb"(?m)([\t,])[0-9.e-]+(?=[\t,]\d+[\t,]\d+\r?$)")
 NOW = (rb'("time": )\d+',)
-CREATED = (rb'("created": ?)("[^"]*"|\d+)',)
+CREATED = (rb'("created": ?)("[^"]*"|\d+)', rb'("sum": ?)"[0-9a-f]{32}"')
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sample_commands import ALLOW, CREATED, FORMS, TEXTS, Command, Topic, in_for
 
 # The time at which a snapshot was taken, its checksum (which covers the time), and the age of a copy.
 TAKEN = (
-    *(rb'("taken": ?)"[^"]*"', rb'("crc32c_before": )\d+', rb"(changed since )[\dT:.-]+Z"),
+    *(rb'("taken": ?)"[^"]*"', rb'("crc32c_(?:before|header)": )\d+', rb"(change[ds] since )[\dT:.-]+Z"),
     rb"()\d+ (seconds?|minutes?|hours?|days?) old",
 )
 # The time at which a page was made.
