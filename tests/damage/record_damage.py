@@ -150,7 +150,7 @@ def namespace_half_deleted(patient: Patient) -> None:
         raise NotApplicableError
     patient.claim(f"{POLICIES}{name}")
     patient.remove(f"{POLICIES}{name}")
-    patient.expect("leftover", f"{POLICIES}{name}")
+    patient.expect("leftover", f"{POLICIES}{name}", severity=Severity.ERROR)
 
 
 def topic_half_deleted(patient: Patient) -> None:

@@ -18,6 +18,7 @@ _TOPICS: Final = "/managed-ledgers/public/default/persistent"
 _COMPACTION: Final = f"{_TOPICS}/compacted/__compaction"
 _BUCKETS: Final = f"{_TOPICS}/delayed-buckets/later"
 _STRINGS: Final = "/schemas/public/default/strings"
+_POLICIES: Final = "/admin/policies/public/default"
 _BUNDLES: Final = "/admin/local-policies/public/default"
 _YEAR_2100: Final = 4_102_444_800_000
 _CODECS: Final = ("lz4", "zlib", "zstd", "snappy")
@@ -279,6 +280,16 @@ def _bundles(change: Callable[[list[str]], list[str]], count: int = 4) -> Damage
     return damage
 
 
+def _policies(**fields: object) -> Damage:
+    """Set fields of a namespace's policies."""
+
+    def damage(case: Scenario) -> None:
+        document = json.loads(case.store.values[_POLICIES].value)
+        case.put(_POLICIES, json.dumps(document | fields).encode())
+
+    return damage
+
+
 def _partitions(text: str) -> Damage:
     return _value("/admin/partitioned-topics/public/default/persistent/parted", text.encode())
 
@@ -301,6 +312,8 @@ _OF_LISTS: Final = {
         _offload(bookkeeperDeleted=True), "ledger-without-metadata"
     ),
     "offload complete, bookies' copy gone": Kind(_offload(complete=True, bookkeeperDeleted=True), None),
+    "name with a broken escape": Kind(_value(f"{_TOPICS}/pl%zzain", b"x"), "record-undecodable"),
+    "name that is not encoded": Kind(_value(f"{_TOPICS}/a plain topic", b"x"), "record-undecodable"),
     "envelope of an unknown codec": Kind(
         _stored("zstd", lambda value: value[:7] + b"\x09" + value[8:]), "record-undecodable"
     ),
@@ -347,6 +360,7 @@ _OF_CURSORS: Final = {
         _cursor(lambda info, ledgers: setattr(info, "cursorsLedgerId", ledgers[0])), "cursor-ledger-foreign"
     ),
     "active in the future": Kind(_cursor(lambda info, _: setattr(info, "lastActive", _YEAR_2100)), None),
+    "name with a broken escape": Kind(_value(f"{_TOPICS}/marks/%zz", b"x"), "record-undecodable"),
     "compacted ledger nowhere": Kind(_compaction(ledger=7_654_321), "compaction-ledger-missing"),
     "compacted up to beyond the end": Kind(_compaction(ahead=1000), "cursor-beyond-end"),
     "bucket in a data ledger": Kind(_bucket, "bucket-ledger-foreign"),
@@ -359,7 +373,14 @@ _OF_CLUSTERS: Final = {
     "layout garbage": Kind(_value(f"{LEDGERS}/LAYOUT", b"\xff"), "record-undecodable"),
     "layout flat": Kind(_value(f"{LEDGERS}/LAYOUT", b"2\norg.apache.FlatLedgerManagerFactory:1"), None),
     "cluster garbage": Kind(_value("/admin/clusters/standalone", b"{"), "record-undecodable"),
-    "policies are a list": Kind(_value("/admin/policies/public/default", b"[]"), "record-undecodable"),
+    "policies are a list": Kind(_value(_POLICIES, b"[]"), "record-undecodable"),
+    "policies empty": Kind(_value(_POLICIES, b""), "record-empty"),
+    "policies with text for a list": Kind(_policies(replication_clusters="a"), "record-undecodable"),
+    "policies with text for a number": Kind(
+        _policies(retention_policies={"retentionTimeInMinutes": "x"}), "record-undecodable"
+    ),
+    "policies with a list for an object": Kind(_policies(persistence=[1]), "record-undecodable"),
+    "policies with numbers as text": Kind(_policies(max_producers_per_topic="7", unknown=[1]), None),
     "local policies garbage": Kind(_value(_BUNDLES, b"\xff{"), "record-undecodable"),
     "tenant gone": Kind(_value("/admin/policies/public", None), "policy-reference-missing"),
     "boundary twice": Kind(_bundles(lambda all: all[:2] + all[1:]), "namespace-bundles-invalid"),

@@ -102,7 +102,8 @@ def _worse_cursor(
         yield f"{path}: the cursor is gone"
         return
     moved, kept = after.cursors[path]
-    if moved < position:
+    # Compacted messages may be read twice, which changes nothing.
+    if moved < position and not path.endswith("/__compaction"):
         yield f"{path}: moved back from {position} to {moved}"
     passed = [
         ledger_id

@@ -28,6 +28,7 @@ MAX_LEDGER_ID = 2**63 - 1
 _ledger_path_re = re.compile(r"^/ledgers/(\d{2,3}(?:/\d{4})+/L\d{4})$")
 # Names that need no encoding in a path, as most names.
 _plain_re = re.compile(r"[A-Za-z0-9_.*-]*")
+_broken_escape_re = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _partition_re = re.compile(r"^(?P<base>.+)-partition-(?P<number>\d+)$")
 _segment_re = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-\d+")
 # The largest key hash in a scalable topic.
@@ -42,9 +43,11 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(encoded: str) -> str:
-    """Reverse `encode_name`. Raises DecodeError if `encoded` is not valid."""
+    """Reverse `encode_name`. Raises DecodeError if `encoded` is not valid, as brokers' decoder does."""
     if _plain_re.fullmatch(encoded):
         return encoded
+    if _broken_escape_re.search(encoded):
+        raise DecodeError(f"not a URL-encoded name: {encoded!r}")
     try:
         return unquote_plus(encoded, errors="strict")
     except UnicodeDecodeError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.stores.base import Versioned
@@ -43,3 +43,19 @@ def test_ledgers_that_the_compacted_ledger_covers_are_not_lost(
     add_ledger(store, ledger_id)
     codes = {finding.code for finding in check_findings(store) if finding.topic == str(TOPIC)}
     assert ("topic-record-lost" in codes, "system-topic-unreadable" in codes) == (lost, lost)
+
+
+@pytest.mark.parametrize("ledger_id", [-1, 7_654_321])
+def test_a_wrong_reference_is_corrected_if_the_compacted_data_exists(
+    capture: Callable[[str], Path], ledger_id: int
+) -> None:
+    store, topic = healthy_store(capture("pulsar-4.2.4")), TopicName.parse("public/default/compacted")
+    path = topic.cursor_path("__compaction")
+    info = decode_cursor(store.values[path].value)
+    wanted, info.properties[0].value = info.properties[0].value, ledger_id
+    store.values[path] = store.values[path]._replace(value=info.SerializeToString())
+    [missing] = [each for each in check_findings(store) if each.code == "compaction-ledger-missing"]
+    assert missing.repair == f"pulsar-meta repair compaction {topic} --ledger {wanted}"
+    del store.values[ledger_path(wanted)]
+    [missing] = [each for each in check_findings(store) if each.code == "compaction-ledger-missing"]
+    assert missing.repair == f"pulsar-meta repair compaction {topic} --drop"

@@ -36,11 +36,13 @@ def test_a_namespace_without_policies_is_a_leftover(store: MemoryStore) -> None:
     assert of_code("leftover", check_findings(store)) == []
     del store.values["/admin/policies/public/zero"]
     [leftover] = of_code("leftover", check_findings(store))
-    assert (leftover.path, leftover.severity) == (
-        "/admin/policies/public/zero",
-        Severity.NOTE,
-    )
+    assert (leftover.path, leftover.severity) == ("/admin/policies/public/zero", Severity.ERROR)
+    assert "it has 1 topics, which clients can't look up" in leftover.message
     assert leftover.evidence["namespace"] == "public/zero"
+    for path in [path for path in store.values if path.startswith("/managed-ledgers/public/zero/")]:
+        del store.values[path]
+    [leftover] = of_code("leftover", check_findings(store))
+    assert leftover.severity is Severity.NOTE
     # Brokers create heartbeat topics in namespaces without policies.
     del store.values["/admin/policies/pulsar/system"]
     assert len(of_code("leftover", check_findings(store))) == 1

@@ -34,13 +34,28 @@ def compaction(view: TopicView) -> Iterator[Finding]:
     if facts.role not in ("", "other", "compacted") or _is_other_topics(view, facts):
         yield _foreign_compaction(view, cursor, facts, place)
     elif facts.metadata == "absent":
-        text = f"its compacted data is in ledger {ledger_id}, which BookKeeper doesn't know: {_STALLS}"
-        yield finding("compaction-ledger-missing", text, **place)
+        yield _missing(view, cursor, "which BookKeeper doesn't know", place)
     elif _is_without_entries(view, ledger_id):
-        text = f"its compacted data is in ledger {ledger_id}, of which no bookie has an entry: {_STALLS}"
-        yield finding("compaction-ledger-missing", text, **place)
+        yield _missing(view, cursor, "of which no bookie has an entry", place)
     else:
         yield from _horizon(view, cursor, ledger_id)
+
+
+def _missing(view: TopicView, cursor: CursorView | None, why: str, place: Place) -> Finding:
+    """Return the finding about a missing ledger. Another one with compacted data is not given up."""
+    ledger_id = place["ledger_id"]
+    text = f"its compacted data is in ledger {ledger_id}, {why}: {_STALLS}"
+    ends = ((_compacted_up_to(view, other, cursor), other) for other in view.compacted if other != ledger_id)
+    fitting = [(end, other) for end, other in ends if end is not None]
+    words = ["repair", "compaction", str(view.name)]
+    if fitting:
+        end, best = max(fitting)
+        text += f"; ledger {best} has the compacted data up to {end.text}"
+        words += ["--ledger", str(best)]
+    else:
+        words.append("--drop")
+    repair = shlex.join(["pulsar-meta", *words])
+    return finding("compaction-ledger-missing", text, repair=repair, **place)
 
 
 def _horizon(view: TopicView, cursor: CursorView | None, ledger_id: int) -> Iterator[Finding]:

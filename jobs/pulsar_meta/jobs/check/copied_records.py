@@ -7,6 +7,7 @@ record names the same ledgers as the original, and if these ledgers were created
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -236,7 +237,10 @@ def _original_of(context: CaseContext, path: str) -> tuple[Owner, int] | None:
 
 
 def _cursor_of(path: str) -> str:
-    return decode_name(path.rpartition("/")[2])
+    name = path.rpartition("/")[2]
+    with suppress(DecodeError):
+        return decode_name(name)
+    return name
 
 
 def _copied_schemas(context: CaseContext, suspicions: Sequence[Finding]) -> Iterator[_Copy]:

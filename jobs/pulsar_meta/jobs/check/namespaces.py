@@ -35,6 +35,32 @@ _BROKER_TENANTS: Final = ("pulsar", "sla-monitor")
 _LOWEST, _HIGHEST = 0, 0xFFFFFFFF
 # Brokers read numbers of partitions as Java's int.
 _INT_MAX: Final = (1 << 31) - 1
+# Fields by the JSON type that brokers expect, where another type keeps them from reading the whole record.
+_OBJECTS: Final = frozenset(
+    (
+        *("auth_policies", "bundles", "backlog_quota_map", "latency_stats_sample_rate", "retention_policies"),
+        *("clusterDispatchRate", "topicDispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"),
+        *("clusterSubscribeRate", "publishMaxMessageRate", "persistence", "autoTopicCreationOverride"),
+        *("autoSubscriptionCreationOverride", "delayed_delivery_policies", "inactive_topic_policies"),
+        *("offload_policies", "properties", "entryFilters", "bookieAffinityGroup"),
+    )
+)
+_LISTS: Final = frozenset(
+    (
+        *("replication_clusters", "allowed_clusters", "subscription_types_enabled", "boundaries"),
+        *("adminRoles", "allowedClusters", "peerClusterNames"),
+    )
+)
+_NUMBERS: Final = frozenset(
+    (
+        *("numBundles", "retentionTimeInMinutes", "retentionSizeInMB", "message_ttl_in_seconds"),
+        *("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"),
+        *("subscription_expiration_time_minutes", "compaction_threshold", "offload_threshold"),
+        *("max_producers_per_topic", "max_consumers_per_topic", "max_consumers_per_subscription"),
+        *("max_topics_per_namespace", "max_subscriptions_per_topic", "max_unacked_messages_per_consumer"),
+    )
+)
+_WITH_FIELDS: Final = ("bundles", "retention_policies", "persistence")
 
 
 @dataclass(slots=True)
@@ -135,9 +161,13 @@ class Namespaces:
                 continue
             policies, left = store.read_many([f"{POLICIES}{name}", path])
             if policies is None and left is not None:
+                there = store.children(f"{MANAGED_LEDGERS}/{name}/persistent")
+                topics = sum(not topic.startswith("__") for topic in there)
+                effect = f"; it has {topics} topics, which clients can't look up" if topics else ""
                 yield finding(
                     "leftover",
-                    f"the namespace {name} has no policies, but there still is {path}",
+                    f"the namespace {name} has no policies, but there still is {path}{effect}",
+                    severity=Severity.ERROR if topics else Severity.NOTE,
                     path=f"{POLICIES}{name}",
                     evidence={"namespace": name, "there": path},
                 )
@@ -208,6 +238,32 @@ def bundle_findings(path: str, document: Mapping[str, Any]) -> Iterator[Finding]
         evidence = {"boundaries": boundaries if isinstance(boundaries, list) else [], "bundles": count}
         text = f"its bundles are invalid: {fault}"
         yield finding("namespace-bundles-invalid", text, path=path, evidence=evidence)
+
+
+def type_fault(document: Mapping[str, Any]) -> str | None:
+    """Return the first field with a value that brokers can't read in policies or a cluster, or None."""
+    nested = [document[name] for name in _WITH_FIELDS if isinstance(document.get(name), dict)]
+    for name, value in chain(document.items(), *(each.items() for each in nested)):
+        kind = _expected(name, value)
+        if kind is not None:
+            return f"{name} is {value!r:.60}, and brokers expect {kind}"
+    return None
+
+
+def _expected(name: str, value: object) -> str | None:
+    """Return the kind of value that brokers expect in a field, None if this one is of that kind."""
+    if value is None:
+        return None
+    if name in _OBJECTS:
+        return None if isinstance(value, dict) else "an object"
+    if name in _LISTS:
+        return None if isinstance(value, list) else "a list"
+    if name in _NUMBERS:
+        is_number = isinstance(value, (int, float, str)) and not isinstance(value, bool)
+        return (
+            None if is_number and str(value).strip().lstrip("+-").replace(".", "").isdecimal() else "a number"
+        )
+    return None
 
 
 def _bundle_fault(boundaries: object, count: object) -> str | None:

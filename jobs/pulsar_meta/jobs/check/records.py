@@ -14,7 +14,7 @@ from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, LimitError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, open_envelope
-from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.codecs.names import TopicName, decode_name, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.context import Context
@@ -25,6 +25,7 @@ from pulsar_meta.jobs.check.namespaces import (
     POLICIES,
     bundle_findings,
     partitions_of,
+    type_fault,
 )
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.rewrite.readable import Readers, Verdict, form_of, parse_version, tested_failures
@@ -32,6 +33,8 @@ from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Versioned
 
 _NEAR: Final = 0.8
+# The number of slashes in the path of a namespace's policies.
+_NAMESPACE_DEPTH: Final = 4
 # The first release in which a partition needs its topic's record (PIP-414, apache/pulsar#24213).
 _PIP_414: Final = "4.1.0"
 _MISPLACED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo", "LedgerMetadata", "Cookie", "SchemaLocator")
@@ -179,12 +182,41 @@ def value_findings(record: Versioned, context: Context) -> Iterator[Finding]:
         yield from bundle_findings(record.path, document)
 
 
+def misnamed(record: Versioned) -> Iterator[Finding]:
+    """Check the name of a record below /managed-ledgers that is not at the path of a topic or a cursor."""
+    parent, _, name = record.path.rpartition("/")
+    topic, own = TopicName.from_path(parent), TopicName.from_path(record.path)
+    if own is not None:
+        text = f"brokers look for the topic {own} at {own.path}, so none reads this record"
+    else:
+        try:
+            decode_name(name)
+        except DecodeError as error:
+            reader = (
+                "the topics of the namespace can't be listed" if topic is None else "the topic does not load"
+            )
+            text = f"{error.message}: {reader}"
+        else:
+            return
+    yield finding(
+        "record-undecodable",
+        text,
+        severity=Severity.WARNING if topic is None else Severity.ERROR,
+        topic=None if topic is None else str(topic),
+        path=record.path,
+        evidence={"size": len(record.value)},
+    )
+
+
 def _value_fault(record: Versioned) -> DecodeError | None:
     try:
         if kind_of_path(record.path) == "SchemaLocator":
             parse_message(SchemaLocator, record.value)
-        elif record.path.startswith(_JSON) and (record.value or _is_partitioned_topic(record.path)):
+        elif record.path.startswith(_JSON) and (record.value or _has_record(record.path)):
             document = read_json_object(record.value, source=record.path)
+            wrong = None if record.path.startswith(PARTITIONED) else type_fault(document)
+            if wrong is not None:
+                return DecodeError(wrong, source=record.path)
             count = document.get("partitions")
             if record.path.startswith(PARTITIONED) and partitions_of(document) is None:
                 text = "the number of partitions is " + ("missing" if count is None else repr(count))
@@ -194,8 +226,13 @@ def _value_fault(record: Versioned) -> DecodeError | None:
     return None
 
 
-def _is_partitioned_topic(path: str) -> bool:
-    """Return True if a path is a partitioned topic's, not a parent's."""
+def _has_record(path: str) -> bool:
+    """Return True if a path is that of a record, not only of a parent."""
+    if path.startswith(CLUSTERS):
+        return "/" not in path.removeprefix(CLUSTERS)
+    if path.startswith((POLICIES, LOCAL_POLICIES)):
+        # A tenant or a namespace. In V1, a cluster is between them, and its node is empty.
+        return path.count("/") <= _NAMESPACE_DEPTH and path.startswith(POLICIES)
     parts = path.removeprefix(PARTITIONED).split("/") if path.startswith(PARTITIONED) else []
     return len(parts) in (4, 5) and parts[-2] in ("persistent", "non-persistent", "topic")
 

@@ -24,6 +24,7 @@ from pulsar_meta.jobs.check.codes import Finding, code
 from pulsar_meta.jobs.check.context import ADMIN, Context, with_sources
 from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash
 from pulsar_meta.jobs.check.ledger_index import LedgerIndex, index_ledgers
+from pulsar_meta.jobs.check.namespaces import POLICIES
 from pulsar_meta.jobs.check.orphans import offload_hash
 from pulsar_meta.jobs.check.scope import CheckScope
 from pulsar_meta.jobs.check.topic_reader import TopicReader
@@ -101,9 +102,22 @@ class ValueScan:
         with suppress(NotFoundError):
             current = self.store.read(record.path)
             return current.value == record.value and (
-                current.value != b"" or not self.store.children(record.path)
+                current.value != b""
+                or (not self.store.children(record.path) and self._is_in_use(record.path))
             )
         return False
+
+    def _is_in_use(self, path: str) -> bool:
+        """Return False for an empty node below a tenant without topics: V1 has some for clusters."""
+        name = path.removeprefix(POLICIES)
+        if not path.startswith(POLICIES) or "/" not in name:
+            return True
+        return bool(self.store.children(f"{MANAGED_LEDGERS}/{name}"))
+
+
+def _is_misplaced(path: str, name: TopicName, cursor: str | None) -> bool:
+    """Return True if a topic's record is not where brokers look for it."""
+    return cursor is None and name.path != path
 
 
 class _CursorRecord(NamedTuple):
@@ -135,6 +149,7 @@ class TopicScan:
     partitions: Callable[[TopicName], int | None]
     advance: Callable[[int], None] = lambda count: None
     _views: OrderedDict[str, TopicView] = field(default_factory=OrderedDict)
+    _strays: list[Versioned] = field(default_factory=list)
 
     @property
     def reader(self) -> TopicReader:
@@ -145,6 +160,17 @@ class TopicScan:
         """Yield the findings about the topics of these records, or about the first `topics` of them."""
         for group in self._grouped(scanned, topics):
             yield from self._with_fallback(partial(self._check, group))
+            yield from self._misnamed()
+        yield from self._misnamed()
+
+    def _misnamed(self) -> Iterator[Finding]:
+        """Yield the findings about records at other paths than those of topics and cursors."""
+        while self._strays:
+            record = self._strays.pop()
+            found = list(records.misnamed(record))
+            if not found:
+                self.totals.not_checked["records at paths that no broker reads"] = f"one is {record.path}"
+            yield from found
 
     def report(self, name: TopicName) -> Iterator[Finding]:
         """Yield the findings about a topic that is read completely."""
@@ -176,6 +202,11 @@ class TopicScan:
         for record in scanned:
             self.advance(1)
             place = places.of(record.path, record.value)
+            if (place is None and record.value) or (place is not None and _is_misplaced(record.path, *place)):
+                parent = TopicName.from_path(record.path.rpartition("/")[0])
+                if everything or (parent is not None and self.scope.holds(parent, None)):
+                    self._strays.append(record)
+                continue
             if place is None or not (everything or self.scope.holds(*place)):
                 continue
             if place[1] is None and topics is not None:

@@ -80,11 +80,13 @@ def repair_compaction(
     if source is None:
         unlooked["entries"] = "no --entries"
     said = [_said(name, found, pointer, there=there)]
-    if drop:
-        there = there or (pointer is not None and _may_be_on_disks(store, source, pointer))
-        return _dropped(topic, found, seen, readers, pointer, there=there, said=said)
     candidates = _candidates(store, source, topic, name, found)
     said += [one.text for one in candidates]
+    if drop:
+        fitting = [one.ledger_id for one in candidates if one.why_not is None and one.ledger_id != pointer]
+        if pointer is not None and (there or _may_be_on_disks(store, source, pointer)):
+            fitting.append(pointer)
+        return _dropped(topic, found, seen, readers, pointer, fitting, said)
     is_behind = any(one.ledger_id == pointer and _is_behind(found, one) for one in candidates)
     healthy = (pointer is not None and there) or (pointer is None and not candidates)
     healthy = healthy and not is_behind
@@ -275,21 +277,19 @@ def _dropped(
     seen: Versioned,
     readers: Readers,
     pointer: int | None,
-    *,
-    there: bool,
+    existing: Sequence[int],
     said: list[str],
 ) -> Repair:
-    """Remove the reference. If its ledger exists, data becomes unreachable."""
+    """Remove the reference. Compacted data in existing ledgers becomes unreachable."""
     if pointer is None:
         return Repair("compaction", ((seen, keep(seen, "already")),), said=tuple(said))
     new = _with_state(found)
     _set_pointer(new, None)
-    losses: tuple[str, ...] = ()
-    if there:
-        losses = (
-            f"entries that are only in ledger {pointer}, because they were trimmed, become unreachable",
-        )
-    else:
+    losses = tuple(
+        f"entries that are only in ledger {each}, because they were trimmed, become unreachable"
+        for each in existing
+    )
+    if not losses:
         said.append(
             "messages that were trimmed and were only in that ledger are lost; compact the topic again"
         )
