@@ -28,12 +28,14 @@ def close_last_ledger(store: Store, folder: Path) -> None:
 
 
 def hide_journals(folder: Path) -> None:
-    """Hide the bookie's journals, as if they were not written yet."""
-    for journal in folder.rglob("*.txn"):
-        journal.rename(journal.with_suffix(".txn-hidden"))
+    """Hide the bookie's journals and empty its mark in them, as if they were not written yet."""
+    for file in (*folder.rglob("*.txn"), *folder.rglob("lastMark")):
+        file.rename(file.with_name(f"hidden-{file.name}"))
+    for mark in folder.rglob("hidden-lastMark"):
+        mark.with_name("lastMark").touch()
 
 
 def write_journals(folder: Path) -> None:
     """Show the hidden journals again, as if the bookie had just written them."""
-    for journal in folder.rglob("*.txn-hidden"):
-        journal.rename(journal.with_suffix(".txn"))
+    for file in folder.rglob("hidden-*"):
+        file.replace(file.with_name(file.name.removeprefix("hidden-")))

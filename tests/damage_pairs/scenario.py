@@ -194,8 +194,8 @@ class Scenario:
             ]:
                 del rows[key]
             rows.close()
-            for journal in current.glob("*.txn"):
-                journal.unlink()
+            for file in (*current.glob("*.txn"), *current.glob("lastMark*")):
+                file.unlink()
         self.lost |= ids
 
     def write(self, path: Path, data: bytes) -> None:

@@ -81,15 +81,21 @@ class RocksdbStates(LedgerStates):
         """Read the whole database and return its ledgers. Raises DecodeError if it is missing or damaged."""
         if self._absent:
             raise DecodeError("the database does not exist", source=str(self._path))
-        ledgers = []
+        states = []
         with self._opened() as database:
             rows = database.iter()
             rows.seek_to_first()
             while rows.valid():
-                ledgers.append(rows.key())
+                states.append((rows.key(), rows.value()))
                 rows.next()
             rows.status()
-        return frozenset(_KEY.unpack(key)[0] for key in ledgers if len(key) == _KEY.size)
+        ledgers = {_KEY.unpack(key)[0]: state for key, state in states if len(key) == _KEY.size}
+        # A starting bookie reads all of them. Rows with negative keys are something else.
+        with decoding(str(self._path)):
+            for ledger_id, state in ledgers.items():
+                if ledger_id >= 0:
+                    parse_message(LedgerData, state)
+        return frozenset(ledgers)
 
     def close(self) -> None:
         """Close the database. Can be called twice."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
+from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
@@ -228,6 +229,75 @@ def test_an_index_that_leads_elsewhere_does_not_accuse_the_log(capture: Capture,
     assert [(each.code, each.ledger_id, each.repair) for each in findings] == [("entry-missing", 25, None)]
     assert findings[0].severity is Severity.ERROR
     assert "the index of a bookie is damaged" in findings[0].message
+
+
+def test_exchanged_rows_of_an_index_are_one_finding(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    with open_entries([f"bookie-disk:{disks}"]) as source:
+        tables = {
+            each: next(table for part in source.parts for _, table in part.located(each) or ())
+            for each in (25, 26)
+        }
+    rows: dict[tuple[int, ...], int | None] = {
+        (other, entry_id): at
+        for each, other in ((25, 26), (26, 25))
+        for entry_id, at in zip(tables[each].entry_ids, tables[each].locations, strict=True)
+    }
+    change_rows(disks / "bookie0" / "current" / "locations", rows)
+    [cause] = run_check(healthy_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}")[0]
+    assert (cause.code, cause.severity, cause.evidence["ledgers"]) == (
+        "bookie-index-damaged",
+        Severity.ERROR,
+        2,
+    )
+
+
+def add_a_short_row(current: Path) -> None:
+    change_bytes(current / "locations", {b"abc": b"12345678"})
+
+
+def spoil_a_state(current: Path) -> None:
+    change_bytes(current / "ledgers", {struct.pack(">q", 25): b"\xff\xff"})
+
+
+def lose_the_journals(current: Path) -> None:
+    for journal in current.glob("*.txn"):
+        journal.unlink()
+
+
+def set_the_mark_ahead(current: Path) -> None:
+    (current / "lastMark").write_bytes(struct.pack(">qq", 1 << 60, 5))
+
+
+def change_bytes(database: Path, rows: Mapping[bytes, bytes]) -> None:
+    from rocksdict import Options, Rdict
+
+    opened = Rdict(str(database), Options(raw_mode=True))
+    for key, value in rows.items():
+        opened[key] = value
+    opened.close()
+
+
+@pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.2.4"])
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (add_a_short_row, "cannot be used"),
+        (spoil_a_state, "has no readable states of ledgers"),
+        (lose_the_journals, "so it does not start"),
+        (set_the_mark_ahead, "does not have 1000000000000000.txn"),
+    ],
+)
+def test_a_bookie_that_would_not_start_is_an_error(
+    capture: Capture, tmp_path: Path, name: str, damage: Callable[[Path], None], text: str
+) -> None:
+    disks = copied_disks(capture, name, tmp_path)
+    damage(disks / "bookie0" / "current")
+    findings, run = run_check(healthy_store(capture(name)), f"bookie-disk:{disks}")
+    errors = [each for each in findings if each.severity is Severity.ERROR]
+    assert [each.code for each in errors] == ["bookie-index-damaged"]
+    assert text in errors[0].message
+    assert any(text in what for what in run.not_checked)
 
 
 def start_an_index(current: Path) -> None:

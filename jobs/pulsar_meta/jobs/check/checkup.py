@@ -65,6 +65,7 @@ from pulsar_meta.jobs.check.topic_reader import TopicReader
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
 from pulsar_meta.jobs.check.verdicts import Verdicts
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.completeness import completeness_of
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.related import ScalableTopics
@@ -72,6 +73,7 @@ from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import current_store
 
+_OF_COMPACTED: Final = ("compaction-ledger-missing", "compaction-ledger-foreign")
 _DISK: Final = "bookie-disk:"
 # The number of topics that are checked before all ledgers are indexed, for a quick first answer.
 EARLY: Final = 200
@@ -254,8 +256,10 @@ class Checkup:
             return
         scan = self._topic_scan(LazyLedgers(self.store), ScanTotals(), self.store, self.source)
         for each in scan.findings(self.store.scan(MANAGED_LEDGERS), EARLY):
-            yield each
-            self._early.add(each.place)
+            # Only all ledgers show whether another one has compacted data of the topic.
+            if each.code not in _OF_COMPACTED:
+                yield each
+                self._early.add(each.place)
 
     def _with_scalable_topic(self, each: Finding) -> Finding:
         """Return the finding with its scalable topic, if its topic is one or is a segment of one."""
@@ -385,6 +389,7 @@ class Checkup:
         yield from self.totals.namespaces.findings(self.store)
         yield from self._orphan_objects()
         if self.source is not None and self._reads_entries:
+            self._note_late_faults(self.source)
             yield from index_findings(self.context.complete)
             yield from header_findings(self.source)
             yield from states_missing(self.source, index)
@@ -401,6 +406,14 @@ class Checkup:
         yield from orphans.findings(in_order(self.totals.referenced), stated)
         self.not_checked |= orphans.not_checked
         yield from generator(self.store, index)
+
+    def _note_late_faults(self, source: EntrySource) -> None:
+        """List the ledgers of the disks, because some damage to an index shows only then."""
+        disks = [part for part in source.parts if part.entry_logs is not None and part.index_fault is None]
+        for part in disks:
+            part.ledgers()
+        if any(part.index_fault is not None for part in disks):
+            self.context = replace(self.context, complete=completeness_of(source))
 
     def _orphan_objects(self) -> Iterator[Finding]:
         wanted = self.options.wants("offload-object-orphan")

@@ -61,9 +61,11 @@ class _Unindexed:
     """The findings about entries in a directory to which the bookie's index does not lead.
 
     `renamed` has the entry logs whose entries are at the same offsets in another log, which is the value.
+    `misplaced` are ledgers whose first or last entry is not where the index places it.
     """
 
     findings: list[Finding] = field(default_factory=list)
+    misplaced: set[int] = field(default_factory=set)
     renamed: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -71,7 +73,13 @@ class _Unindexed:
         group = _Group()
         for each in self.findings:
             group.add(each)
+        group.ledgers |= self.misplaced
         return group
+
+    @property
+    def is_few(self) -> bool:
+        """Whether the findings can be listed one by one."""
+        return len(self.findings) < LOST_PART and not self.renamed
 
 
 @dataclass(slots=True)
@@ -95,6 +103,7 @@ class RootCauses:
             self._gaps.setdefault(gap, _Group())
         for cookie in misplaced_cookies(reader):
             self._cookies.setdefault(cookie, _Group())
+        misplaced = []
         for log in (
             () if reader.source is None or reader.complete.lives else first_missing_logs(reader.source)
         ):
@@ -102,6 +111,12 @@ class RootCauses:
                 group = self._logs.setdefault((log.bookie, log.file), _Group())
                 group.ledgers.add(log.ledger_id)
                 group.note_why(log.why)
+            else:
+                misplaced.append(log)
+        for log in misplaced:
+            # A damaged log explains its ledgers, even those that another log has, too.
+            if (log.bookie, log.file) not in self._logs:
+                self._unindexed_in(log.bookie, log.directory).misplaced.add(log.ledger_id)
 
     def add_log(self, logs: Sequence[MissingLog], consequence: Finding) -> None:
         """Count a finding that missing entry logs explain."""
@@ -133,18 +148,23 @@ class RootCauses:
 
     def add_unindexed(self, log: Unindexed, consequence: Finding) -> None:
         """Keep a finding about entries in a log to which the bookie's index does not lead."""
-        group = self._unindexed.setdefault((log.bookie, log.directory), _Unindexed())
+        group = self._unindexed_in(log.bookie, log.directory)
         group.findings.append(consequence)
         if log.instead_of is not None:
             group.renamed[log.instead_of] = log.file
 
+    def _unindexed_in(self, bookie: str | None, directory: str) -> _Unindexed:
+        return self._unindexed.setdefault((bookie, directory), _Unindexed())
+
     def gather_unindexed(self) -> Iterator[Finding]:
         """Yield the findings of directories with few entries to which the index does not lead."""
         for place, group in list(self._unindexed.items()):
-            if len(group.findings) < LOST_PART and not group.renamed:
-                yield from self._unindexed.pop(place).findings
-            else:
+            if not group.is_few:
                 self.consequences += group.findings
+                continue
+            yield from group.findings
+            if group.misplaced <= {each.ledger_id for each in group.findings}:
+                del self._unindexed[place]
 
     def gather_lost_parts(self, judged: Sequence[Finding]) -> list[Finding]:
         """Return the findings that no lost part of the store explains; count the others."""

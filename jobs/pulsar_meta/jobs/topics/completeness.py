@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import NOWHERE, BookieLayout, find_bookies, place, split_url
+from pulsar_meta.entries.data_files import entry_logs, journals
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.data_files import DataFiles
@@ -105,7 +106,7 @@ def completeness_of(source: EntrySource | None) -> Completeness:
     known = set[str]()
     for layout in _layouts(given):
         known.update(() if layout.bookie_id is None else [layout.bookie_id])
-        for gap in layout_gaps(layout):
+        for gap in (*layout_gaps(layout), *_without_marked_journal(layout)):
             gaps.setdefault(gap.bookie, []).append(gap)
     for gap in _unreadable(source):
         gaps.setdefault(gap.bookie, []).append(gap)
@@ -135,6 +136,24 @@ def layout_gaps(layout: BookieLayout) -> Iterator[Gap]:
         yield from _not_given(
             layout.bookie_id, "journal", journals, _candidates(layout, journals, layout.journal_dirs)
         )
+
+
+def _without_marked_journal(layout: BookieLayout) -> Iterator[Gap]:
+    """Yield the directories of journals without the file that `lastMark` names: the bookie does not start."""
+    for directory in layout.journal_dirs or _beside_ledgers(layout):
+        mark = layout.mark(directory)
+        if mark is not None and mark[0] > 0 and mark[0] not in journals(directory):
+            why = f"does not have {mark[0]:x}.txn, from which the bookie would read on, so it does not start"
+            yield Gap(layout.bookie_id, "journal", str(directory), why)
+
+
+def _beside_ledgers(layout: BookieLayout) -> Sequence[Path]:
+    """Return the directories with entry logs that should also have a journal."""
+    listed, journal_list = layout.ledger_list, layout.journal_list
+    filled = [path for path in layout.ledger_dirs if entry_logs([path])]
+    if set(listed) <= set(journal_list):
+        return filled
+    return [path for path in filled if (at := place(path, listed)) != NOWHERE and listed[at] in journal_list]
 
 
 def _candidates(layout: BookieLayout, listed: Sequence[Path], of_part: Sequence[Path]) -> list[Path]:
