@@ -353,6 +353,12 @@ _OF_CURSORS: Final = {
     "range beyond every entry": Kind(_acknowledged((5, 2**62)), "cursor-ranges"),
     "reversed range": Kind(_acknowledged((9, 3)), "cursor-ranges-inverted"),
     "no position": Kind(_cursor(_no_position), "record-undecodable"),
+    "position in ledger -1": Kind(
+        _cursor(lambda info, _: setattr(info, "markDeleteLedgerId", -1)), "cursor-in-vanished-ledger"
+    ),
+    "position at entry -5": Kind(
+        _cursor(lambda info, _: setattr(info, "markDeleteEntryId", -5)), "cursor-in-vanished-ledger"
+    ),
     "state in ledger -2": Kind(
         _cursor(lambda info, _: setattr(info, "cursorsLedgerId", -2)), "cursor-ledger-missing"
     ),
@@ -371,6 +377,9 @@ _OF_CLUSTERS: Final = {
     "instance id gone": Kind(_value(f"{LEDGERS}/INSTANCEID", None), "cookie-differs", by_disks=True),
     "instance id of another": Kind(_value(f"{LEDGERS}/INSTANCEID", b"x"), "cookie-differs", by_disks=True),
     "layout garbage": Kind(_value(f"{LEDGERS}/LAYOUT", b"\xff"), "record-undecodable"),
+    "layout of version 9": Kind(
+        _value(f"{LEDGERS}/LAYOUT", b"9\norg.apache.FlatLedgerManagerFactory:1"), "record-undecodable"
+    ),
     "layout flat": Kind(_value(f"{LEDGERS}/LAYOUT", b"2\norg.apache.FlatLedgerManagerFactory:1"), None),
     "cluster garbage": Kind(_value("/admin/clusters/standalone", b"{"), "record-undecodable"),
     "policies are a list": Kind(_value(_POLICIES, b"[]"), "record-undecodable"),

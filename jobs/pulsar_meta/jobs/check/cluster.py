@@ -30,6 +30,8 @@ _NAMED: Final = 10
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
 LAYOUT: Final = f"{LEDGERS}/LAYOUT"
 GENERATOR: Final = f"{LEDGERS}/idgen"
+# Sources: apache/bookkeeper LedgerLayout.parseLayout.
+_LAYOUT_VERSIONS: Final = (1, 2)
 _BROKERS: Final = "/loadbalance/brokers"
 # The owners of bundles.
 _OWNERS: Final = "/namespace"
@@ -192,6 +194,8 @@ def _check_layout(value: bytes) -> None:
     manager, _, version = lines[1].rpartition(":") if len(lines) > 1 else ("", "", "")
     if not (lines[0].isdecimal() and manager and version.isdecimal()):
         raise DecodeError("not the layout of ledgers in a store")
+    if int(lines[0]) not in _LAYOUT_VERSIONS:
+        raise DecodeError(f"its layout has version {lines[0]}, and BookKeeper knows 1 and 2")
 
 
 def _cookie_on_disk(directory: Path) -> Cookie | None:

@@ -41,6 +41,9 @@ def positions(view: TopicView) -> Iterator[Finding]:
         at = cursor.mark_delete
         if at is None:
             continue
+        if at.ledger_id < 0 <= at.entry_id or at.entry_id < -1:
+            yield _impossible(view, cursor, at)
+            continue
         if at.ledger_id in unlisted:
             yield from _unread_below(view, cursor, at)
             continue
@@ -52,6 +55,18 @@ def positions(view: TopicView) -> Iterator[Finding]:
             yield from _outside_list(view, cursor, at)
         elif _is_past(counts[at.ledger_id], at) and _is_past(_counts(view)[at.ledger_id], at):
             yield _beyond_ledger(view, cursor, at, counts[at.ledger_id])
+
+
+def _impossible(view: TopicView, cursor: CursorView, at: Position) -> Finding:
+    """Return the finding about a position that no broker writes."""
+    return finding(
+        "cursor-in-vanished-ledger",
+        f"its position {at.text} has a negative number, so the broker goes back to the start of"
+        f" {'the topic' if at.ledger_id < 0 else 'the ledger'}",
+        severity=Severity.WARNING,
+        evidence={"mark_delete": list(at), "entries_before": _entries_up_to(view, at)},
+        **view.cursor_place(cursor.name),
+    )
 
 
 def _unread_below(view: TopicView, cursor: CursorView, at: Position) -> Iterator[Finding]:
