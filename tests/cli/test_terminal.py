@@ -189,3 +189,10 @@ def test_a_table_of_findings_in_a_pipe_has_no_colours(env: dict[str, str]) -> No
     done = pulsar_meta("check", "marks", "-o", "table", env=env)
     assert b"\x1b" not in done.stdout
     assert f"  fix:        {REPAIR}\n".encode() in done.stdout
+
+
+def test_a_plan_without_compression_has_no_column_for_codecs(env: dict[str, str]) -> None:
+    words = ("repair", "cursor", "marks", "first-hole", "--latest", "--dry-run")
+    shown = _escape_re.sub("", run_in_terminal(*words, env=env, columns=120))
+    assert "/managed-ledgers/public/default/persistent/marks/first-hole" in shown
+    assert "codec" not in shown

@@ -30,8 +30,8 @@ from pulsar_meta.codecs.json_text import LITERALS, Document, Style
 if TYPE_CHECKING:
     from pulsar_meta.cli.render.pages import Section
 
-# Cells without content.
-NOTHING = ("", "-")
+# Cells without content; the last one is the codecs of a value that is not compressed before and after.
+NOTHING = ("", "-", "- -> -")
 # Columns of a table on a terminal are not made narrower than this.
 WORD_WIDTH: Final = 24
 HOUR_WIDTH: Final = 13
