@@ -300,6 +300,12 @@ def test_a_bookie_that_would_not_start_is_an_error(
     assert any(text in what for what in run.not_checked)
 
 
+def test_the_content_of_entries_is_not_checked(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    _, run = run_check(healthy_store(folder), f"bookie-disk:{folder}")
+    assert run.not_checked["the content of entries"] == "verify-entries reads it"
+
+
 def start_an_index(current: Path) -> None:
     from rocksdict import Options, Rdict
 

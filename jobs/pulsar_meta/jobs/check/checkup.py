@@ -351,6 +351,8 @@ class Checkup:
         totals = self.totals
         self.not_checked |= not_visible(self.store, self.context, self.source)
         self.not_checked |= totals.not_checked
+        if self.source is not None and self._reads_entries:
+            self.not_checked["the content of entries"] = "verify-entries reads it"
         if totals.without_activity and self.options.wants("cursor-idle"):
             why = "their last activity was not recorded"
             self.not_checked[f"whether {totals.without_activity} subscriptions are idle"] = why
