@@ -47,13 +47,21 @@ COMMANDS: Final = (
         f"plan-batches {TOPIC} --keys region",
     ),
     *(f"export {TOPIC} --to FILE-parquet", f"export {TOPIC} --to FILE-ndjson -o ndjson"),
-    *(f"show-cursor {TOPIC}", f"show-cursor {TOPIC} cursor-1", f"check {TOPIC} --cursor cursor-1"),
-    *(f"get topic {TOPIC}", f"get cursor {TOPIC} cursor-1", f"properties {TOPIC}", f"whois {FIRST_LEDGER}"),
-    *(f"tree topic {TOPIC}", f"top topic {TOPIC}", f"check {TOPIC}", f"disk --topic {TOPIC}"),
+    *(f"show-cursor {TOPIC}", f"show-cursor {TOPIC} cursor-1", f"check {TOPIC}", f"whois {FIRST_LEDGER}"),
+    *(f"get topic {TOPIC}", f"get cursor {TOPIC} cursor-1", f"get ledger {FIRST_LEDGER}"),
+    *(f"ls -l topic {TOPIC}", f"tree topic {TOPIC}", f"top topic {TOPIC}", f"properties {TOPIC}"),
     f"compress-cursors --dry-run --compression lz4 --threshold 0 --topic {TOPIC}",
     f"compress-ledgers --dry-run --compression lz4 --threshold 0 --topic {TOPIC}",
-    f"convert-cursor --to ranges --topic {TOPIC} --dry-run",
+    *(f"convert-cursor {TOPIC} --to ranges --dry-run", f"rm cursor {TOPIC} cursor-1 --dry-run"),
     f"set-property {TOPIC} {FIRST_LEDGER} a=b --dry-run",
+    *(f"unset-property {TOPIC} {FIRST_LEDGER} a --dry-run", f"unset-property --topic {TOPIC} a --dry-run"),
+    *(f"repair {verb} {TOPIC} --dry-run" for verb in ("topic-record", "termination", "compaction", "count")),
+    *(f"repair {verb} {TOPIC} {FIRST_LEDGER} --dry-run" for verb in ("count", "missing-ledger")),
+    *(f"repair ledger-metadata {FIRST_LEDGER} --dry-run", f"repair cursor {TOPIC} cursor-1 --dry-run"),
+)
+WITHOUT_ENTRIES: Final = (
+    *("get", "ls", "tree", "top", "properties", "compress-cursors", "compress-ledgers", "rm"),
+    *("set-property", "unset-property"),
 )
 
 
@@ -97,7 +105,7 @@ def records(count: int, per_ledger: int, cursors: int) -> Iterator[tuple[str, by
 
 
 def make(place: Path, size: int, shape: tuple[int, int, int]) -> list[str]:
-    """Write a log, its index and a snapshot; return the options that select them."""
+    """Write a log, its index and a snapshot; return the options that select the snapshot and the entries."""
     # Repeating the chunks of a message would make incomplete messages, which commands would report.
     frames = [
         frame for frame in real_frames(place) if decode_frame(frame[1]).metadata.num_chunks_from_msg < 2
@@ -108,7 +116,7 @@ def make(place: Path, size: int, shape: tuple[int, int, int]) -> list[str]:
     for path, value in sorted(records(*shape)):
         writer.add(Versioned(path, value, 1))
     writer.finish({})
-    return ["--entries", f"bookie-disk:{bookie}", "--store", f"snapshot:{place / f'{size}.ndjson'}"]
+    return ["--store", f"snapshot:{place / f'{size}.ndjson'}", "--entries", f"bookie-disk:{bookie}"]
 
 
 def main() -> None:
@@ -135,7 +143,8 @@ def main() -> None:
             runs = []
             for size, source in options.items():
                 words = command.replace("FILE", str(place / f"{size}")).split()
-                runs.append(measure([*words, *source], place, arguments.seconds, mapped=False))
+                words += source[:2] if words[0] in WITHOUT_ENTRIES else source
+                runs.append(measure(words, place, arguments.seconds, mapped=False))
                 if runs[-1].code is None:
                     break
             print(line(command, sizes, runs, start), flush=True)
