@@ -77,12 +77,12 @@ class EntrySource(ABC):
         """Why the index of a directory is not used, so that its entry logs are scanned instead."""
         return None
 
-    def ledgers_with_state(self) -> frozenset[int] | None:
-        """Return the ledgers that have a state next to their entries, as a bookie needs to serve them.
+    def ledgers_without_state(self) -> Sequence[int]:
+        """Return the ledgers that a bookie does not serve, because they have entries and no state, sorted.
 
-        None if the source keeps no such list. Raises DecodeError if the list can't be read.
+        Raises DecodeError if the states can't be read.
         """
-        return None
+        return ()
 
     @property
     def notes(self) -> Sequence[str]:

@@ -14,6 +14,7 @@ proto/checksum/DigestManager.java (the key).
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -52,9 +53,9 @@ class LedgerStates:
         """Return the state of a ledger, or None if none is recorded. Raises DecodeError if it is damaged."""
         return None
 
-    def ledgers(self) -> frozenset[int] | None:
-        """Return the ledgers with a state; None if a missing state means nothing. Raises DecodeError."""
-        return None
+    def missing(self, ledgers: Iterable[int]) -> list[int]:
+        """Return those of the sorted ledgers that need a state and have none. Raises DecodeError."""
+        return []
 
     def close(self) -> None:
         """Close files. Can be called twice."""
@@ -77,25 +78,25 @@ class RocksdbStates(LedgerStates):
             data = parse_message(LedgerData, value)
         return BookieLedgerState(data.masterKey, data.fenced)
 
-    def ledgers(self) -> frozenset[int]:
-        """Read the whole database and return its ledgers. Raises DecodeError if it is missing or damaged."""
+    def missing(self, ledgers: Iterable[int]) -> list[int]:
+        """Read the whole database and return the ledgers that it lacks.
+
+        Raises DecodeError if the database is missing or damaged.
+        """
         if self._absent:
             raise DecodeError("the database does not exist", source=str(self._path))
-        states = []
+        missing = []
         with self._opened() as database:
-            rows = database.iter()
-            rows.seek_to_first()
-            while rows.valid():
-                states.append((rows.key(), rows.value()))
-                rows.next()
-            rows.status()
-        ledgers = {_KEY.unpack(key)[0]: state for key, state in states if len(key) == _KEY.size}
-        # A starting bookie reads all of them. Rows with negative keys are something else.
-        with decoding(str(self._path)):
-            for ledger_id, state in ledgers.items():
-                if ledger_id >= 0:
-                    parse_message(LedgerData, state)
-        return frozenset(ledgers)
+            known = _ledgers_in(database, str(self._path))
+            found = next(known, None)
+            for ledger_id in ledgers:
+                while found is not None and found < ledger_id:
+                    found = next(known, None)
+                if found != ledger_id:
+                    missing.append(ledger_id)
+            # The damage may be behind the last ledger.
+            deque(known, maxlen=0)
+        return missing
 
     def close(self) -> None:
         """Close the database. Can be called twice."""
@@ -119,9 +120,27 @@ class RocksdbStates(LedgerStates):
             raise DecodeError(error.message, source=source) from error
         try:
             yield self._database.db
+        except DecodeError:
+            raise
         except Exception as error:
             # rocksdict raises a bare Exception for every error of RocksDB.
             raise DecodeError(rocksdb_error(error, source).message, source=source) from error
+
+
+def _ledgers_in(database: Any, source: str) -> Iterator[int]:
+    """Yield the ledgers of a database, sorted. Raises DecodeError if a state is damaged."""
+    rows = database.iter()
+    rows.seek_to_first()
+    while rows.valid():
+        key = rows.key()
+        ledger_id = _KEY.unpack(key)[0] if len(key) == _KEY.size else -1
+        # A starting bookie reads all of them. Rows with negative keys are something else.
+        if ledger_id >= 0:
+            with decoding(source):
+                parse_message(LedgerData, rows.value())
+            yield ledger_id
+        rows.next()
+    rows.status()
 
 
 class InterleavedStates(LedgerStates):
@@ -253,9 +272,16 @@ class LocatedEntries(EntrySource):
         """Return the recorded state of a ledger. Raises DecodeError if it is damaged."""
         return self.ledger_states.state(ledger_id)
 
-    def ledgers_with_state(self) -> frozenset[int] | None:
-        """Return the ledgers with a state. Raises DecodeError if their database is missing or damaged."""
-        return self.ledger_states.ledgers()
+    def ledgers_without_state(self) -> list[int]:
+        """Return the ledgers with entries and no state, sorted, from one pass over their database.
+
+        Raises DecodeError if the database is missing or damaged.
+        """
+        return self._without_state
+
+    @cached_property
+    def _without_state(self) -> list[int]:
+        return self.ledger_states.missing(self.ledgers())
 
     def close(self) -> None:
         """Close the index and the files. Can be called twice."""

@@ -167,7 +167,7 @@ def states_missing(source: EntrySource, index: LedgerIndex) -> Iterator[Finding]
     """
     for part in source.parts:
         bookie = next(iter(part.bookies or ()), None)
-        ledgers = [each for each in sorted(_without_state(part)) if index.facts(each).metadata == "known"]
+        ledgers = [each for each in _without_state(part) if index.facts(each).metadata == "known"]
         if not ledgers or part.is_stale:
             continue
         own = [other for other in source.parts if other.bookies == part.bookies and other.entry_logs is None]
@@ -183,14 +183,13 @@ def states_missing(source: EntrySource, index: LedgerIndex) -> Iterator[Finding]
             )
 
 
-def _without_state(part: EntrySource) -> set[int]:
+def _without_state(part: EntrySource) -> Sequence[int]:
     """Return the ledgers of a directory that have entries and no state."""
     try:
-        known = part.ledgers_with_state()
+        return part.ledgers_without_state()
     except DecodeError:
         # The damaged database is reported on its own.
-        return set()
-    return set() if known is None else set(part.ledgers()) - known
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

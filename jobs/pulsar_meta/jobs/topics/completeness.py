@@ -270,7 +270,7 @@ def _unreadable(source: EntrySource) -> Iterator[Gap]:
         if part.index_fault is not None:
             yield Gap(bookie, "index", *_place_of(part.index_fault, part))
         try:
-            part.ledgers_with_state()
+            part.ledgers_without_state()
         except DecodeError as error:
             why = f"has no readable states of ledgers, so the bookie does not serve them: {error.message}"
             yield Gap(bookie, "index", error.source or part.url, why)
