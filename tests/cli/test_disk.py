@@ -14,6 +14,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from rocksdict import Options, Rdict
 
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from tests.cli.program import as_text, pulsar_meta_here
@@ -208,6 +209,17 @@ def test_entries_whose_locations_have_no_record_are_counted(copied: Path) -> Non
     done = run("ledgers", "--entries", f"bookie-disk:{copied}", "-o", "ndjson")
     assert done.returncode == 4
     assert "2.log, which is missing" in done.stderr
+
+
+def test_an_empty_index_does_not_make_entries_dead(copied: Path, store: list[str]) -> None:
+    shutil.rmtree(copied / "current" / "locations")
+    Rdict(str(copied / "current" / "locations"), Options(raw_mode=True)).close()
+    for by in ("topic", "log", "bookie"):
+        done = run("disk", "--by", by, "--entries", f"bookie-disk:{copied}", *store)
+        assert done.returncode == 4
+        assert (
+            f"{copied}/current/2.log: the index leads to none of its entries, but BookKeeper" in done.stderr
+        )
 
 
 def test_a_file_of_frames_is_no_disk(tmp_path: Path) -> None:

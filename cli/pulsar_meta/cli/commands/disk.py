@@ -35,6 +35,7 @@ from pulsar_meta.jobs.disk.usage import (
     by_subscription,
     by_topic,
     ownership,
+    report_unindexed,
     total_of,
     usage_of,
 )
@@ -131,6 +132,7 @@ def disk(
         if opened is not None:
             other = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
             clusters = OtherClusters(opened, other, faults.report)
+            report_unindexed(source, usage, opened, faults.report)
             owned = ownership(opened, source, usage, faults.report, unseen.__setitem__, clusters)
         by = by or (By.LOG if opened is None else By.TOPIC)
         rows, view = _rows(by, change, urls, opened, source, usage, owned, faults)

@@ -6,7 +6,7 @@ apache/bookkeeper DefaultEntryLogger (ledgers map), EntryLogMetadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal, TypedDict
@@ -165,14 +165,18 @@ class EntryLog:
     entries: dict[int, int]
 
 
-def entry_logs(source: EntrySource, report: Report) -> Iterator[EntryLog]:
-    """Yield the entry logs of each disk. Unreadable ones go to `report`."""
+def entry_logs(
+    source: EntrySource, report: Report, chosen: Collection[str] | None = None
+) -> Iterator[EntryLog]:
+    """Yield the entry logs of each disk, or the chosen ones by path. Unreadable ones go to `report`."""
     for part in source.parts:
         files = part.entry_logs
         bookie = next(iter(part.bookies), None) if part.bookies else None
         for number in [] if files is None else files.paths:
+            assert files is not None
+            if chosen is not None and files.name(number) not in chosen:
+                continue
             try:
-                assert files is not None
                 yield _entry_log(files, number, bookie)
             except DecodeError as error:
                 report(error if error.source else error.within(str(part.url)))

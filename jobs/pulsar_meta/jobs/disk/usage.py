@@ -87,6 +87,24 @@ def usage_of(
     return usage
 
 
+def report_unindexed(source: EntrySource, usage: Usage, store: Store, report: Report) -> None:
+    """Report entry logs without live entries if BookKeeper has their ledgers and the index has none of these.
+
+    The index lost their entries, which would otherwise count as dead. In the newest log of a directory, a
+    running bookie's index may only lack them for a moment.
+    """
+    for part in source.parts:
+        paths = {} if part.entry_logs is None else part.entry_logs.paths
+        newest = max(paths, default=None) if part.ledgers() else None
+        suspected = {str(path) for number, path in paths.items() if number != newest} - usage.live.keys()
+        for log in entry_logs(part, report, suspected):
+            ids = [ledger_id for ledger_id in log.ledgers if part.last_entry(ledger_id) is None]
+            kept = sum(record is not None for record in store.read_many(list(map(ledger_path, ids))))
+            if kept:
+                text = f"the index leads to none of its entries, but BookKeeper has {kept} of its ledgers"
+                report(DecodeError(f"{text}: pulsar-meta check says more", source=log.path))
+
+
 @dataclass(slots=True)
 class Ownership:
     """The owners of the ledgers on disks. `gone` are the ledgers for which BookKeeper has no metadata.
