@@ -173,11 +173,14 @@ class Namespaces:
                 )
 
     def _dangling(self, store: Store) -> Iterator[Finding]:
-        """Yield policies that refer to missing clusters or tenants, if the store has any of that kind."""
+        """Yield policies that refer to missing clusters or tenants.
+
+        Brokers keep the records of both in the same store as the policies (apache/pulsar PulsarResources).
+        """
         known = {"cluster": self.clusters, "tenant": self.tenants}
         parents = {"cluster": CLUSTERS, "tenant": POLICIES}
         for (kind, name), path in sorted(self.references.items()):
-            if name in known[kind] or not known[kind]:
+            if name in known[kind]:
                 continue
             target, referring = store.read_many([f"{parents[kind]}{name}", path])
             if referring is not None and (target is None or not target.value):
