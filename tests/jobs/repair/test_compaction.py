@@ -91,6 +91,7 @@ def test_a_pointer_to_a_missing_ledger_is_removed(patient: Patient) -> None:
     ):
         repaired(patient)
     repair = repaired(patient, drop=True)
+    assert f"points to ledger {LEDGER}, which is gone" in repair.said[0]
     # Bookies may still have its entries, and then `repair ledger-metadata` can bring the ledger back.
     assert repair.confirm == str(COMPACTED)
     patient.apply(repair)
@@ -106,8 +107,18 @@ def test_a_loss_needs_confirmation(patient: Patient, disk: EntrySource) -> None:
     for source in (None, disk):
         repair = repaired(patient, source, drop=True)
         assert (repair.confirm, repair.losses) == (str(COMPACTED), (lost,))
+        assert repair.said[0].endswith(f"points to ledger {LEDGER}")
     del patient.store.values[ledger_path(LEDGER)]
     assert repaired(patient, disk, drop=True).losses == (lost,)
+
+
+def test_dropping_a_wrong_pointer_needs_confirmation_while_compacted_data_exists(patient: Patient) -> None:
+    info = decode_cursor(patient.values()[PATH])
+    info.properties[0].value = 18
+    put(patient, info.SerializeToString())
+    assert repaired(patient, drop=True).confirm == str(COMPACTED)
+    patient.apply(repaired(patient, ledger_id=LEDGER))
+    assert pointer(patient) == [LEDGER]
 
 
 def test_removing_a_pointer_loses_nothing_if_no_bookie_has_the_ledger(

@@ -16,6 +16,7 @@ from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.plan import (
     apply_plan,
     leave_moved,
+    named_lines,
     plan_header,
     plan_line,
     planned,
@@ -45,6 +46,13 @@ def write_plan(store: MemoryStore, path: Path, rule: Recompression) -> None:
     lines: list[Document] = [plan_header("compress-cursors", read_identity(store))]
     lines += [plan_line(v, rule(v)) for v in select(store, Scope(), rule.kind)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_only_lines_of_segments_name_a_topic(captured: MemoryStore) -> None:
+    decided = [(seen, REVERT(seen)) for seen in select(captured, Scope(), REVERT.kind)]
+    lines = list(named_lines(captured, decided))
+    assert [line["path"] for line in lines] == [seen.path for seen, _ in decided]
+    assert not any("topic" in line for line in lines)
 
 
 def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp_path: Path) -> None:
