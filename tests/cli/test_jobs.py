@@ -7,13 +7,14 @@ import random
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
-from multiprocessing import popen_spawn_posix, spawn
+from multiprocessing import active_children, popen_spawn_posix, resource_tracker, spawn
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -22,6 +23,7 @@ from pulsar_meta.cli.render import entry_forms
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs import pool
 from pulsar_meta.jobs.entries import entry_reading
@@ -51,6 +53,7 @@ def small_logs_use_processes(begun: Callable[[list[int]], None] = lambda pids: N
             for future in workers.ready:
                 future.exception()
             counts.append(count)
+            assert workers.executor is not None
             begun(list(workers.executor._processes))
             yield workers
 
@@ -177,6 +180,8 @@ def test_the_main_process_does_all_if_no_other_can_start(
 ) -> None:
     words = ("dump-entries", "marks", "-o", "csv", *places(capture("pulsar-4.2.4")))
     single = pulsar_meta_here(*words, "--jobs", "1")
+    # Python starts this process once for all pools; the next test is about a Python that can't.
+    resource_tracker.ensure_running()
     if why == "no process":
 
         def refuse(*_: object, **__: object) -> None:
@@ -194,6 +199,35 @@ def test_the_main_process_does_all_if_no_other_can_start(
         double = pulsar_meta_here(*words, *out, "--jobs", "2")
     written = (tmp_path / "out").read_bytes() if out else double.stdout
     assert (written, double.stderr, double.returncode) == (single.stdout, single.stderr, single.returncode)
+
+
+def never_stop(opened: Any, begun: Path) -> None:
+    begun.touch()
+    while True:
+        with suppress(BaseException):
+            time.sleep(60)
+
+
+def test_a_process_that_catches_the_exit_is_ended_by_force(tmp_path: Path) -> None:
+    """The executor does so while it sends a result to a process that does not read it."""
+    source = SimpleNamespace(parts=[])
+    shared: pool.SharedWork[Path, None] = pool.SharedWork(
+        2, nullcontext, cast("EntrySource", source), never_stop, lambda part: None, lambda part: 1
+    )
+    with pool._processes(shared, 2) as workers:
+        assert workers.executor is not None
+        workers.executor.submit(pool._do, tmp_path / "begun")
+        wait_until((tmp_path / "begun").exists)
+        started = active_children()
+    assert started
+    assert not any(process.is_alive() for process in started)
+
+
+def test_without_the_process_that_looks_after_semaphores_the_main_process_does_all(capture: Capture) -> None:
+    words = ("dump-entries", "marks", "-o", "csv", "--jobs", "2", *places(capture("pulsar-4.2.4")))
+    code = SMALL + "from multiprocessing import spawn; spawn._python_exe = b'/bin/false'; " + MAIN[2]
+    done = subprocess.run([*MAIN[:2], code, *words], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, pulsar_meta_here(*words).stdout)
 
 
 def children(pid: int) -> list[int]:

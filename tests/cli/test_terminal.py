@@ -169,11 +169,12 @@ def test_verified_entries_without_faults_are_confirmed(env: dict[str, str]) -> N
 
 
 def test_a_text_that_needs_many_lines_in_a_table_is_in_a_paragraph() -> None:
-    view = View(("topic", "position", "backlog", "state"), lambda row: row)
+    view = View(("topic", "position", "backlog", "state"), lambda row: row["cells"])
     reason = " ".join(["the record refers to a ledger that is gone"] * 4)
     row = ["persistent://public/default/orders", "1234:56", "9999999", reason]
     single, many = (
-        list(table_lines(rows, view, 60)) for rows in ([row], [row, *[[*row[:3], "record"]] * 20])
+        list(table_lines([{"cells": cells} for cells in rows], view, 60))
+        for rows in ([row], [row, *[[*row[:3], "record"]] * 20])
     )
     assert single[0].lstrip() == "topic  persistent://public/default/orders"
     assert many[1].startswith("────")

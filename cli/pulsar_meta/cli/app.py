@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from select import POLLERR, POLLHUP, poll
 from types import FrameType
 from typing import Annotated, Any
 
@@ -211,6 +212,17 @@ def from_missing_module(error: ModuleNotFoundError) -> PulsarMetaError:
     return UsageError(f"this needs {error.name}, which is not installed ({install_hint(error.name)})")
 
 
+def from_system_error(error: OSError) -> PulsarMetaError:
+    """Convert the error. Exit with 0 if it is that the reader of the output left (`| head`)."""
+    readers = poll()
+    for output in (1, 2):
+        readers.register(output, 0)
+    left = any(event & (POLLERR | POLLHUP) for _, event in readers.poll(0))
+    if left and isinstance(error, BrokenPipeError):
+        sys.exit(0)
+    return from_os_error(error)
+
+
 def run(arguments: list[str]) -> PulsarMetaError:
     """Run a command and exit, or return the error that ended it."""
     if "stdout" in replace_closed_streams() and not writes_file(arguments):
@@ -228,17 +240,17 @@ def run(arguments: list[str]) -> PulsarMetaError:
         code = app(standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code)
-    except BrokenPipeError:
-        sys.exit(0)
     except SystemExit as leaving:
-        # Typer exits with 1 if the reader of a pipe left (`| head`), which is not an error.
-        sys.exit(0 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code)
+        # Typer makes an exit with 1 of it.
+        if isinstance(leaving.__context__, BrokenPipeError):
+            return from_system_error(leaving.__context__)
+        sys.exit(leaving.code)
     except PulsarMetaError as error:
         return error
     except TyperUsageError as error:
         return from_typer_error(error)
     except OSError as error:
-        return from_os_error(error)
+        return from_system_error(error)
     except ModuleNotFoundError as error:
         return from_missing_module(error)
     except UnicodeEncodeError as error:

@@ -139,7 +139,7 @@ class _Workers(Generic[Input, Result]):
     """The processes, and the work that they share. `ready` is empty if no process can be started."""
 
     shared: SharedWork[Input, Result]
-    executor: ProcessPoolExecutor
+    executor: ProcessPoolExecutor | None
     most: int
     ready: list[Future[None]] = field(default_factory=list)
 
@@ -172,6 +172,7 @@ class _Workers(Generic[Input, Result]):
         return bool(self.ready)
 
     def _give(self, part: Input) -> Future[_Answer[Result]]:
+        assert self.executor is not None
         try:
             return self.executor.submit(_do, part)
         except BrokenProcessPool as error:
@@ -196,14 +197,14 @@ def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Worke
     context = get_context("spawn")
     # If this process is killed, its end of the pipe is closed, and the other processes end.
     ending, held_open = context.Pipe(duplex=False)
-    executor = ProcessPoolExecutor(count, context, _begin, (ending, shared.open, shared.work))
-    workers, others = _Workers(shared, executor, IN_FLIGHT * count), set(active_children())
+    workers, others = _Workers(shared, None, IN_FLIGHT * count), set(active_children())
     # Only this process handles Ctrl-C, and then ends the others, which inherit that the signal is blocked.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        # The first process may be over before the second one is started.
+        # Its semaphores need a process, too, and the first process may be over before the second one starts.
         with suppress(OSError, BrokenProcessPool):
-            workers.ready += [executor.submit(_get_ready) for _ in range(count)]
+            workers.executor = ProcessPoolExecutor(count, context, _begin, (ending, shared.open, shared.work))
+            workers.ready += [workers.executor.submit(_get_ready) for _ in range(count)]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     started = set(active_children()) - others
@@ -213,7 +214,8 @@ def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Worke
         # No result is needed any more.
         for process in started:
             process.terminate()
-        executor.shutdown(cancel_futures=True)
+        if workers.executor is not None:
+            workers.executor.shutdown(cancel_futures=True)
         held_open.close()
         ending.close()
 
@@ -268,9 +270,21 @@ def _begin(ending: Connection[Any, Any], opening: Open, work: Work[Any, Any]) ->
 
 
 def _leave(number: int, frame: object) -> None:
-    """Stop the work immediately. Errors in finalizers are not printed."""
+    """Stop the work immediately. Errors in finalizers are not printed.
+
+    While the executor sends a result, it catches SystemExit and sends that, which may block for ever.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    Thread(target=_end_by_force, daemon=True).start()
     sys.exit()
+
+
+def _end_by_force() -> None:
+    """End this process if it has not ended in time."""
+    time.sleep(END_SECONDS)
+    with suppress(Exception):
+        _process.stack.close()
+    os._exit(1)
 
 
 def _end_with(ending: Connection[Any, Any]) -> None:

@@ -70,7 +70,7 @@ def test_bookies_whose_disks_were_not_given_are_named(folder: Path) -> None:
         bookies = sorted(source.bookies or ())
     for names in ((), ("public/default/plain",)):
         with open_entries([f"bookie-disk:{folder}/bookie0"]) as source:
-            [given] = source.bookies or ()
+            (given,) = source.bookies or set()
             run = checkup(store, source, names, CheckOptions())
             assert [finding.severity for finding in run.findings()] in ([], [Severity.NOTE])
         others = ", ".join(bookie for bookie in bookies if bookie != given)
