@@ -76,6 +76,8 @@ def _cluster() -> Iterator[tuple[str, bytes]]:
     for bookie in BOOKIES:
         yield f"/ledgers/cookies/{bookie}", b'4\nbookieHost: "' + bookie.encode() + b'"\n'
         yield f"/ledgers/available/{bookie}", b""
+    yield "/admin/clusters/standalone", b"{}"
+    yield "/admin/policies/bench", b'{"allowedClusters":["standalone"]}'
 
 
 def _topic(number: int) -> Iterator[tuple[str, bytes]]:
