@@ -1,4 +1,4 @@
-"""Transaction coordinators with damaged metadata: what `check` says, and what a real broker gives clients."""
+"""Damaged metadata of transaction coordinators: what `check` finds, and which id a broker gives a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers do with damage that no test of a repair covers, as the pages of the findings say it."""
+"""The effects of damage on brokers, as the pages of the findings describe them."""
 
 from __future__ import annotations
 

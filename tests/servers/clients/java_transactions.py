@@ -23,7 +23,7 @@ def begin(url: str, names: list[str]) -> dict[str, str]:
 
 
 def next_id(url: str, patience: float) -> str:
-    """Begin a transaction and return its id. Raises what the client says after so many seconds."""
+    """Begin a transaction and return its id. Raises the client's error after `patience` seconds."""
     units = JClass("java.util.concurrent.TimeUnit")
     building = client_for(url, patience).newTransaction().withTransactionTimeout(1, units.MINUTES)
     return _id(building.build().get(int(patience), units.SECONDS))
