@@ -45,7 +45,7 @@ from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, fores
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.values.snapshot import take_snapshot
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, current
 from pulsar_meta.stores.memory import OverlayStore
 from pulsar_meta.stores.registry import MARK, open_store
 
@@ -375,7 +375,7 @@ def _check_copies(files: Sequence[str], target: Path) -> None:
 def file_values(store: Store, files: Sequence[str]) -> Iterator[Versioned]:
     """Yield the values in files, with version ABSENT for a file that doesn't exist."""
     for path in dict.fromkeys(os.path.realpath(name) for name in files):
-        yield store.find(path) or Versioned(path, b"", ABSENT)
+        yield current(store, path)
 
 
 def write_copies(shell: Shell, store: Store, files: Sequence[str], target: Path) -> None:

@@ -306,6 +306,11 @@ def is_within(path: str, prefix: str) -> bool:
     return path == bare or path.startswith(below)
 
 
+def current(store: Store, path: str) -> Versioned:
+    """Return the value at `path`, or an empty one with version ABSENT."""
+    return store.find(path) or Versioned(path, b"", ABSENT)
+
+
 def key_text(key: bytes, url: str) -> str:
     """Return a key of a store as text. Raises DecodeError if it is not UTF-8."""
     try:

@@ -10,8 +10,8 @@ from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.repair.bulk_losses import LISTED, BulkLosses
 from pulsar_meta.jobs.repair.losses import NOTHING, Losses
 from pulsar_meta.jobs.rewrite.decision import keep, write
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
+from pulsar_meta.stores.base import current
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.repair.conftest import Patient
 

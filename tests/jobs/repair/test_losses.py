@@ -11,9 +11,8 @@ from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_l
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
 from pulsar_meta.jobs.repair.losses import NOTHING, Losses, change_losses, removal_losses
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.topic import topic_of
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.base import ABSENT, current
 from pulsar_meta.stores.memory import MemoryStore
 from tests.damage import GARBAGE
 from tests.jobs.repair.conftest import Patient

@@ -8,9 +8,8 @@ from pulsar_meta.jobs.restore.values import CounterMinimums, UnreadableValues, r
 from pulsar_meta.jobs.rewrite.apply import Batches
 from pulsar_meta.jobs.rewrite.decision import Decided
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.rewrite.run import Rewrite
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.base import ABSENT, Versioned, current
 from pulsar_meta.stores.memory import MemoryStore
 
 NEW = {f"/admin/{name}": b"new" for name in "abcde"}

@@ -18,11 +18,11 @@ from pulsar_meta.jobs.rewrite import apply
 from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, TRIES, Speed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep, write
 from pulsar_meta.jobs.rewrite.guards import COORDINATOR, owners_path
-from pulsar_meta.jobs.rewrite.rules import current, put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.rules import put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo_log import ANSWERED_GROUPS, UndoLog, read_records
 from pulsar_meta.jobs.rewrite.worker import read_ahead
-from pulsar_meta.stores.base import ABSENT, Versioned, Write
+from pulsar_meta.stores.base import ABSENT, Versioned, Write, current
 from pulsar_meta.stores.memory import MemoryStore
 from tests import rewrite_runs
 from tests.chaos.actors import cursor

@@ -8,11 +8,11 @@ from pulsar_meta.codecs.errors import (
     ConflictError,
 )
 from pulsar_meta.jobs.rewrite.decision import Change
-from pulsar_meta.jobs.rewrite.rules import Recompression, current, put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.rules import Recompression, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_line
 from pulsar_meta.jobs.topics.scope import Scope, select
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.base import ABSENT, current
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, decide, letters, undo_all, upper, values_of
 

@@ -38,12 +38,12 @@ from pulsar_meta.codecs.text_bytes import TextForm, text_to_bytes
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_sources import EntriesOnDemand
 from pulsar_meta.jobs.repair.losses import NOTHING, Losses, change_losses, removal_losses
-from pulsar_meta.jobs.rewrite.rules import current, put_document_rule, put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.rules import put_document_rule, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run import rewrite_one
 from pulsar_meta.jobs.values.places import one_path_of, path_of, paths_of, places_below, places_listed
 from pulsar_meta.jobs.values.store_tree import list_children, walk
 from pulsar_meta.jobs.values.value_inputs import named_values, value_at
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.base import ABSENT, current
 
 # Fields with the name of the object at a path, which commands accept as a place.
 NAMES = ("topic", "scalable_topic", "cursor")

@@ -19,14 +19,13 @@ from pulsar_meta.jobs.repair.ledger_metadata import DEADLINE, MetadataMaker, Nam
 from pulsar_meta.jobs.repair.repair import ANY, Repair, own_record
 from pulsar_meta.jobs.repair.topic_record import repair_topic_record
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.completeness import completeness_of
 from pulsar_meta.jobs.topics.disk_ledger import DiskLedger
 from pulsar_meta.jobs.topics.evidence import EvidenceReader, TopicLedgers, membership
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import Owner, owners_of
 from pulsar_meta.jobs.topics.topic import Ledger, Report, topic_of
-from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.base import ABSENT, Store, current
 from pulsar_meta.stores.memory import OverlayStore
 
 GENERATOR: Final = "/ledgers/idgen"

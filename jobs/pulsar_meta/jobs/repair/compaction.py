@@ -28,13 +28,12 @@ from pulsar_meta.jobs.repair.cursor import Diagnosis, diagnosis
 from pulsar_meta.jobs.repair.repair import Repair, becoming, packed
 from pulsar_meta.jobs.rewrite.decision import keep
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.completeness import completeness_of, missing_logs
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
 from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, read_topic, with_bookkeeper
 from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Store, Versioned, current
 
 
 @dataclass(frozen=True, slots=True)

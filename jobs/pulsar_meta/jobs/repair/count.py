@@ -36,12 +36,11 @@ from pulsar_meta.jobs.repair.repair import (
 )
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.placement import with_end
 from pulsar_meta.jobs.topics.scope import held_partitions
 from pulsar_meta.jobs.topics.topic import Ledger, Position, topic_of, with_bookkeeper
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Store, Versioned, current
 
 
 class End(NamedTuple):

@@ -29,14 +29,13 @@ from pulsar_meta.jobs.repair.repair import Repair, becoming, packed
 from pulsar_meta.jobs.repair.salvage import Salvaged, salvage
 from pulsar_meta.jobs.rewrite.decision import keep
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.backlog import backlog
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.cursors import CursorState, recovered, state_of
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.topic import Position, Topic, read_topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, current
 
 # The last entry that counts as acknowledged, or an end of the topic.
 Target = Position | Literal["earliest", "latest"]

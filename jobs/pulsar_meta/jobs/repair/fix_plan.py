@@ -43,11 +43,11 @@ from pulsar_meta.jobs.rewrite.apply import Batches
 from pulsar_meta.jobs.rewrite.decision import Decided, by_rule, content, digest, write
 from pulsar_meta.jobs.rewrite.plan import leave_moved
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current, recode
+from pulsar_meta.jobs.rewrite.rules import recode
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.rewrite.run_files import check_file, check_identity, read_identity
 from pulsar_meta.jobs.topics.topic import Report
-from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store, current
 from pulsar_meta.stores.memory import OverlayStore
 
 FORMAT: Final = 1

@@ -34,12 +34,11 @@ from pulsar_meta.jobs.restore.survey import Survey, survey_target
 from pulsar_meta.jobs.restore.values import counter_minimums, missing_bucket
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.scope import MOST, partitions_with_record
 from pulsar_meta.jobs.topics.topic import Ledger, Offload, Report, Topic, topic_of, with_bookkeeper
 from pulsar_meta.jobs.values.places import IDGEN, read_counters
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, current
 
 
 def repair_generator(

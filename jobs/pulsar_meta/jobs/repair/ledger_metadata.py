@@ -41,13 +41,12 @@ from pulsar_meta.jobs.rebuild.striping import Quorum
 from pulsar_meta.jobs.repair.losses import NOTHING, Losses, change_losses
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.owners import Owner, custom_metadata, named_by, owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.scope import held_partitions
 from pulsar_meta.jobs.topics.topic import Ledger, Report, Topic, parse_ledger_id, read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, current
 
 COOKIES: Final = f"{LEDGERS}/cookies"
 DEADLINE: Final = (

@@ -30,7 +30,6 @@ from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.repair.repair import ANY, Repair, all_here, becoming, own_record, packed, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.jobs.topics.topic import Ledger, Position, topic_of, with_bookkeeper
 from pulsar_meta.proto.MLDataFormats_pb2 import (
@@ -39,7 +38,7 @@ from pulsar_meta.proto.MLDataFormats_pb2 import (
     MessageRange,
     PositionInfo,
 )
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, current
 
 # First and last entry, both included.
 Run = tuple[int, int]

@@ -26,7 +26,6 @@ from pulsar_meta.jobs.repair.repair import ANY, Repair, becoming, length_to, pac
 from pulsar_meta.jobs.repair.salvage import salvage
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.completeness import completeness_of
 from pulsar_meta.jobs.topics.evidence import EvidenceReader, TopicLedgers, membership
@@ -37,7 +36,7 @@ from pulsar_meta.jobs.topics.related import ShadowSources
 from pulsar_meta.jobs.topics.scope import held_partitions
 from pulsar_meta.jobs.topics.topic import Ledger, Report, ledgers_of, topic_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, current
 
 KIND: Final = "ManagedLedgerInfo"
 LedgerInfo = ManagedLedgerInfo.LedgerInfo

@@ -42,7 +42,7 @@ from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, 
 from pulsar_meta.jobs.rewrite.readable import Form, Readers, Verdict, holds_properties
 from pulsar_meta.jobs.topics.scope import Kind
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Versioned
 
 # ServiceConfiguration's default of managed{Ledger,Cursor}InfoCompressionThresholdInBytes.
 DEFAULT_THRESHOLD: Final = 16384
@@ -202,11 +202,6 @@ def recode(kind: Kind, seen: Versioned, codec: str) -> Decision:
     """
     rule = Recompression(kind, codec, threshold=0, min_gain=ANY_GAIN, readers=ANY_READER)
     return rule(seen)._replace(readable=False)
-
-
-def current(store: Store, path: str) -> Versioned:
-    """Return the value at `path`, or an empty one with version ABSENT."""
-    return store.find(path) or Versioned(path, b"", ABSENT)
 
 
 def put_rule(value: bytes, expected: int) -> Rule:

@@ -22,11 +22,10 @@ from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, READ_GROUP, Batches, Sende
 from pulsar_meta.jobs.rewrite.decision import NAMED, Anew, Change, Decided, Rule, Summary, by_rule, skip
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.rewrite.run_files import StoreIdentity, check_identity, read_identity
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, is_finished, is_unused, read_header
 from pulsar_meta.jobs.rewrite.worker import decide_ahead
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Store, Versioned, current
 
 
 def undo_directory() -> Path:

@@ -21,7 +21,7 @@ from pulsar_meta.codecs.names import (
 from pulsar_meta.jobs.spill import Dedup
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
 from pulsar_meta.jobs.topics.related import GLOB, read_scalable, scalable_topics
-from pulsar_meta.stores.base import ABSENT, Store, Versioned, parents_of
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, current, parents_of
 
 # With more partitions than this, the existing records are listed instead of read one by one.
 MANY: Final = 1000
@@ -330,7 +330,7 @@ def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator
 def _at_path(store: Store, path: str) -> Versioned:
     if split_managed_ledger_path(path) is None:
         raise UsageError(f"{path}: not the path of a topic or a cursor")
-    return store.find(path) or Versioned(path, b"", ABSENT)
+    return current(store, path)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
