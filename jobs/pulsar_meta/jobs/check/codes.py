@@ -46,6 +46,7 @@ _KINDS: Final[Mapping[str, Any]] = {
 }
 PROGRAM: Final = "pulsar-meta"
 _PARTITIONED: Final = "/admin/partitioned-topics/"
+_SCHEMAS: Final = "/schemas/"
 # Findings about a record of any kind: the kind of its path selects the command.
 _OF_ANY_RECORD: Final = frozenset(("record-undecodable", "record-empty", "record-wrong-kind"))
 _PLACEHOLDERS: Final = frozenset(("TOPIC", "LEDGER", "PARTITIONED", "CURSOR", "SCHEMA"))
@@ -303,7 +304,12 @@ def with_repair(finding: Finding) -> Finding:
     needed = finding.severity is not Severity.NOTE or finding.code == "offload-unfinished"
     needed = needed and not finding.undecided
     words = _command(finding) if needed and finding.repair is None else None
-    return finding if words is None else replace(finding, repair=shlex.join([PROGRAM, *words]))
+    return finding if words is None else replace(finding, repair=command_line(*words))
+
+
+def command_line(*words: str) -> str:
+    """Return a command of pulsar-meta as it is typed into a shell."""
+    return shlex.join([PROGRAM, *words])
 
 
 def _command(finding: Finding) -> list[str] | None:
@@ -349,23 +355,16 @@ def _places_by_path(finding: Finding) -> Mapping[str, str]:
     if topic is not None and finding.cursor is None:
         return {"TOPIC": str(topic)}
     if path.startswith(_PARTITIONED):
-        return _partitioned(path)
+        return _named_by("PARTITIONED", path.removeprefix(_PARTITIONED), "/persistent/")
     if finding.topic is not None and finding.cursor is not None:
         return {"TOPIC": finding.topic, "CURSOR": finding.cursor}
-    return _schema(path) if path.startswith("/schemas/") else {}
+    return _named_by("SCHEMA", path.removeprefix(_SCHEMAS), "/") if path.startswith(_SCHEMAS) else {}
 
 
-def _schema(path: str) -> Mapping[str, str]:
-    namespace, _, local = path.removeprefix("/schemas/").rpartition("/")
+def _named_by(placeholder: str, path: str, separator: str) -> Mapping[str, str]:
+    """Return a placeholder with the topic at the end of a path, nothing if the path has no topic."""
+    namespace, _, local = path.rpartition(separator)
     try:
-        return {"SCHEMA": f"persistent://{namespace}/{decode_name(local)}"}
-    except DecodeError:
-        return {}
-
-
-def _partitioned(path: str) -> Mapping[str, str]:
-    namespace, _, local = path.removeprefix(_PARTITIONED).rpartition("/persistent/")
-    try:
-        return {"PARTITIONED": f"persistent://{namespace}/{decode_name(local)}"} if namespace else {}
+        return {placeholder: f"persistent://{namespace}/{decode_name(local)}"} if namespace else {}
     except DecodeError:
         return {}

@@ -7,11 +7,10 @@ of a position that does not fit.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
+from pulsar_meta.jobs.check.codes import Finding, Place, Severity, command_line, finding
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.topics.owners import COMPACTION
@@ -47,15 +46,15 @@ def _missing(view: TopicView, cursor: CursorView | None, why: str, place: Place)
     text = f"its compacted data is in ledger {ledger_id}, {why}: {_STALLS}"
     ends = ((_compacted_up_to(view, other, cursor), other) for other in view.compacted if other != ledger_id)
     fitting = [(end, other) for end, other in ends if end is not None]
-    words = ["repair", "compaction", str(view.name)]
-    if fitting:
-        end, best = max(fitting)
-        text += f"; ledger {best} has the compacted data up to {end.text}"
-        words += ["--ledger", str(best)]
-    else:
-        words.append("--drop")
-    repair = shlex.join(["pulsar-meta", *words])
-    return finding("compaction-ledger-missing", text, repair=repair, **place)
+    if not fitting:
+        return finding("compaction-ledger-missing", text, repair=_repair(view, "--drop"), **place)
+    end, best = max(fitting)
+    text += f"; ledger {best} has the compacted data up to {end.text}"
+    return finding("compaction-ledger-missing", text, repair=_repair(view, "--ledger", str(best)), **place)
+
+
+def _repair(view: TopicView, *options: str) -> str:
+    return command_line("repair", "compaction", str(view.name), *options)
 
 
 def _horizon(view: TopicView, cursor: CursorView | None, ledger_id: int) -> Iterator[Finding]:
@@ -89,13 +88,13 @@ def _horizon(view: TopicView, cursor: CursorView | None, ledger_id: int) -> Iter
 
 def _stale(view: TopicView, newest: int, ends: Mapping[int, Position], at: Position, place: Place) -> Finding:
     """Return the finding about a cursor that refers to an older ledger with compacted data."""
-    end, words = ends[place["ledger_id"]], ["repair", "compaction", str(view.name), "--ledger", str(newest)]
+    end = ends[place["ledger_id"]]
     return finding(
         _HORIZON,
         f"it refers to the compacted data up to {end.text} and is at {at.text}, but ledger {newest} has"
         f" the data up to {ends[newest].text}: readers of the compacted topic skip the messages in between",
         evidence={"mark_delete": list(at), "compacted_to": list(end), "newest": newest},
-        repair=shlex.join(["pulsar-meta", *words]),
+        repair=_repair(view, "--ledger", str(newest)),
         **place,
     )
 
@@ -130,13 +129,12 @@ def _foreign_compaction(
     view: TopicView, cursor: CursorView | None, facts: LedgerFacts, place: Place
 ) -> Finding:
     fits = any(_compacted_up_to(view, ledger_id, cursor) is not None for ledger_id in view.compacted)
-    words = ["repair", "compaction", str(view.name), *([] if fits else ["--drop"])]
     return finding(
         "compaction-ledger-foreign",
         f"its compacted data should be in ledger {place['ledger_id']}, which was created as {facts.purpose}:"
         " readers of the compacted topic get wrong entries",
         evidence=facts.owner_evidence,
-        repair=shlex.join(["pulsar-meta", *words]),
+        repair=_repair(view) if fits else _repair(view, "--drop"),
         **place,
     )
 
