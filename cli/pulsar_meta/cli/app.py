@@ -214,13 +214,17 @@ def from_missing_module(error: ModuleNotFoundError) -> PulsarMetaError:
 
 def from_system_error(error: OSError) -> PulsarMetaError:
     """Convert the error. Exit with 0 if it is that the reader of the output left (`| head`)."""
+    if isinstance(error, BrokenPipeError) and _reader_left():
+        sys.exit(0)
+    return from_os_error(error)
+
+
+def _reader_left() -> bool:
+    """Return True if stdout or stderr is a pipe that nothing reads any more."""
     readers = poll()
     for output in (1, 2):
         readers.register(output, 0)
-    left = any(event & (POLLERR | POLLHUP) for _, event in readers.poll(0))
-    if left and isinstance(error, BrokenPipeError):
-        sys.exit(0)
-    return from_os_error(error)
+    return any(event & (POLLERR | POLLHUP) for _, event in readers.poll(0))
 
 
 def run(arguments: list[str]) -> PulsarMetaError:

@@ -292,8 +292,7 @@ def _end_with(ending: Connection[Any, Any]) -> None:
     with suppress(EOFError, OSError):
         ending.recv()
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(END_SECONDS)
-    os._exit(1)
+    _end_by_force()
 
 
 def _get_ready() -> None:

@@ -220,10 +220,16 @@ class Checkup:
 
     def _complete(self, each: Finding) -> Finding:
         """Return the finding with its final severity, its scalable topic and the command that repairs it."""
-        with suppress(UsageError):
-            topic = None if not self._absent or each.topic is None else TopicName.parse(each.topic)
-            self._absent = [scope for scope in self._absent if topic is None or not scope.holds(topic, None)]
+        self._note_topic(each)
         return with_repair(self._with_scalable_topic(self._decided(each)))
+
+    def _note_topic(self, each: Finding) -> None:
+        """Note that a name is not absent, because its topic has a finding."""
+        if not self._absent or each.topic is None:
+            return
+        with suppress(UsageError):
+            topic = TopicName.parse(each.topic)
+            self._absent = [scope for scope in self._absent if not scope.holds(topic, None)]
 
     def _confirmed(self, recheck: Recheck) -> Iterator[Finding]:
         topics = len(recheck.topics)

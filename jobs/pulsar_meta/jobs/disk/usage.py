@@ -95,9 +95,10 @@ def report_unindexed(source: EntrySource, usage: Usage, store: Store, report: Re
     """
     for part in source.parts:
         paths = {} if part.entry_logs is None else part.entry_logs.paths
-        newest = max(paths, default=None) if part.ledgers() else None
-        suspected = {str(path) for number, path in paths.items() if number != newest} - usage.live.keys()
-        for log in entry_logs(part, report, suspected):
+        without_live = {number: str(path) for number, path in paths.items() if str(path) not in usage.live}
+        if len(without_live) < len(paths):
+            without_live.pop(max(paths), None)
+        for log in entry_logs(part, report, without_live.values()):
             ids = [ledger_id for ledger_id in log.ledgers if part.last_entry(ledger_id) is None]
             kept = sum(record is not None for record in store.read_many(list(map(ledger_path, ids))))
             if kept:
