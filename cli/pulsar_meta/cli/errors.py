@@ -76,17 +76,29 @@ def from_os_error(error: OSError) -> PulsarMetaError:
     return UnreachableError(error.strerror or str(error), source=source)
 
 
+# The number of different errors that are recognized if they come again.
+_REMEMBERED: Final = 10_000
+
+
 class Faults:
-    """Reports errors that don't stop a command, and remembers the highest exit code among them."""
+    """Reports errors that don't stop a command, and remembers the highest exit code among them.
+
+    One damaged file can be met once for each ledger in it, so an error is printed once.
+    """
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.worst = 0
+        self._printed = set[str]()
 
     def report(self, error: PulsarMetaError) -> None:
-        """Print an error to stderr and remember its exit code."""
+        """Print an error to stderr, unless it was printed before, and remember its exit code."""
         self.note(error.exit_code)
-        report(error, as_json=self.shell.is_json)
+        text = str(error)
+        if text not in self._printed:
+            report(error, as_json=self.shell.is_json)
+        if len(self._printed) < _REMEMBERED:
+            self._printed.add(text)
 
     def note(self, exit_code: int) -> None:
         """Make the command exit with at least this code."""
