@@ -255,7 +255,7 @@ class Shell:
                     write_plain(documents, out, view, header=self.has_header)
                 case _:
                     write_table(documents, out, view)
-        # Without rows, nothing was written that removed them.
+        # A table without rows writes nothing, so the bars would stay.
         clear_bars()
 
     def _emit_page(

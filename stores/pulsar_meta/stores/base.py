@@ -256,7 +256,7 @@ class Store(ABC):
 
 
 class ReadOnlyStore(Store):
-    """A store that nothing can write. `read_only` says so, and what to do instead."""
+    """A store that can't be written. `read_only` is the reason, with what to do instead."""
 
     writable = False
     read_only: str
