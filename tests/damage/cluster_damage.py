@@ -77,6 +77,30 @@ def schema_of_a_data_ledger(patient: Patient) -> None:
     patient.expect("orphan-ledger", old, owner.ledger_id, Severity.NOTE)
 
 
+def schema_list_differs(patient: Patient) -> None:
+    """Let the newest version of a schema differ from the end of its list."""
+    path = patient.rng.choice(
+        sorted(
+            path
+            for path, record in patient.store.values.items()
+            if record.value and path.startswith("/schemas/public/") and "__" not in path
+        )
+    )
+    patient.claim(path)
+    locator = parse_message(SchemaLocator, patient.store.values[path].value)
+    match patient.rng.randrange(4):
+        case 0:
+            locator.index[-1].version += 1
+        case 1:
+            locator.info.version += 1
+        case 2:
+            locator.info.hash = bytes(32)
+        case _:
+            locator.index.append(locator.index[0])
+    patient.put(path, locator.SerializeToString())
+    patient.expect("schema-index-differs", path)
+
+
 def bundle_boundary_gone(patient: Patient) -> None:
     """Remove a boundary of a namespace's bundles."""
     path = patient.rng.choice(sorted(_policies(patient, "/admin/local-policies/")))
@@ -224,5 +248,5 @@ DAMAGE = by_name(
     policies_of_no_topic,
     *(schema_ledger_gone, schema_gone, orphan, bookie_unknown, bookie_stopped, cookie_differs, offload_begun),
     *(object_gone, object_unnamed, generator_back),
-    *(schema_of_a_data_ledger, bundle_boundary_gone, cluster_unknown),
+    *(schema_of_a_data_ledger, schema_list_differs, bundle_boundary_gone, cluster_unknown),
 )

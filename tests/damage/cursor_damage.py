@@ -7,7 +7,7 @@ from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.codes import Severity
-from pulsar_meta.jobs.topics.owners import bucket_ledgers
+from pulsar_meta.jobs.topics.owners import BUCKET, bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from tests.damage.ledger_damage import take_out
@@ -343,6 +343,23 @@ def bucket_of_data(patient: Patient) -> None:
     patient.expect("bucket-ledger-foreign", topic, counted(other)[0])
 
 
+def bucket_unreadable(patient: Patient) -> None:
+    """Change the property of an index of delayed messages so that Java can't read its ledgers."""
+    topic = patient.choose(lambda topic: bool(_plain_buckets(patient, topic)))
+    path, info = patient.rng.choice(_plain_buckets(patient, topic))
+    bucket = next(item for item in info.cursorProperties if item.name.startswith(BUCKET))
+    if patient.rng.random() < 0.5:
+        bucket.value = patient.rng.choice(("", "x12", str(2**63), "1.5"))
+    else:
+        first, last = bucket.name.split("_")[1:]
+        bucket.name = patient.rng.choice(
+            (f"{BUCKET}{first}", f"{BUCKET}{first}_x", f"{BUCKET}{int(last) + 1}_{first}")
+        )
+    patient.put(path, info.SerializeToString())
+    patient.undecided |= {"orphan-bucket", "record-unreadable"}
+    patient.expect("bucket-property-invalid", topic)
+
+
 def _plain_buckets(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]]:
     """Return the cursors of a topic that refer to indexes of delayed messages."""
     return [record for record in patient.records(topic) if any(bucket_ledgers(record[1]))]
@@ -354,5 +371,5 @@ DAMAGE = by_name(
     *(compaction_points_to_data, compaction_set_back),
     *(cursor_ledger_foreign, cursor_entries_gone, cursor_entry_garbage, cursors_alone, compaction_gone),
     cursor_entry_large,
-    *(compacted_ledger_gone, bucket_gone, bucket_of_data),
+    *(compacted_ledger_gone, bucket_gone, bucket_of_data, bucket_unreadable),
 )

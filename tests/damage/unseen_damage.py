@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger, wrap_envelope
 from pulsar_meta.codecs.names import LEDGERS, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.jobs.topics.owners import BUCKET
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -239,6 +240,20 @@ def _bucket(case: Scenario) -> None:
     _edit_cursor(case, _BUCKETS, change)
 
 
+def _bucket_property(name: str | None, value: str | None) -> Damage:
+    """Change the first property for an index of delayed messages; `name` follows its prefix."""
+
+    def change(info: ManagedCursorInfo) -> None:
+        for item in info.cursorProperties:
+            if item.name.startswith(BUCKET):
+                item.name = item.name if name is None else f"{BUCKET}{name}"
+                item.value = item.value if value is None else value
+                return
+        raise NotPossibleError
+
+    return lambda case: _edit_cursor(case, _BUCKETS, change)
+
+
 def _value(path: str, value: bytes | None) -> Damage:
     """Replace or remove a value."""
     return lambda case: case.remove(path) if value is None else case.put(path, value)
@@ -264,6 +279,30 @@ def _schema(change: Callable[[SchemaLocator], None]) -> Damage:
 def _entry_77(locator: SchemaLocator) -> None:
     for version in (locator.info, *locator.index):
         version.position.entryId = 77
+
+
+def _newer(locator: SchemaLocator) -> None:
+    locator.info.version += 1
+
+
+def _listed_newer(locator: SchemaLocator) -> None:
+    locator.index[-1].version += 1
+
+
+def _no_list(locator: SchemaLocator) -> None:
+    del locator.index[:]
+
+
+def _listed_twice(locator: SchemaLocator) -> None:
+    locator.index.append(locator.index[0])
+
+
+def _other_hash(locator: SchemaLocator) -> None:
+    locator.info.hash = bytes(32)
+
+
+def _other_entry(locator: SchemaLocator) -> None:
+    locator.index[-1].position.entryId += 1
 
 
 def _schema_of_another(case: Scenario) -> None:
@@ -370,6 +409,12 @@ _OF_CURSORS: Final = {
     "compacted ledger nowhere": Kind(_compaction(ledger=7_654_321), "compaction-ledger-missing"),
     "compacted up to beyond the end": Kind(_compaction(ahead=1000), "cursor-beyond-end"),
     "bucket in a data ledger": Kind(_bucket, "bucket-ledger-foreign"),
+    "bucket in no ledger": Kind(_bucket_property(None, "x"), "bucket-property-invalid"),
+    "bucket in a ledger beyond Java's": Kind(_bucket_property(None, str(2**63)), "bucket-property-invalid"),
+    "bucket of one ledger": Kind(_bucket_property("7", None), "bucket-property-invalid"),
+    "bucket of ledgers in reverse": Kind(_bucket_property("9_7", None), "bucket-property-invalid"),
+    "bucket with a suffix": Kind(_bucket_property("7_9_x", None), "bucket-property-invalid"),
+    "bucket in ledger -7": Kind(_bucket_property(None, "-7"), "bucket-ledger-missing"),
 }
 _OF_CLUSTERS: Final = {
     "cookie gone": Kind(_cookie(None), "cookie-differs", by_disks=True),
@@ -400,6 +445,12 @@ _OF_CLUSTERS: Final = {
     "no partitions": Kind(_partitions('{"partitions":0}'), "partition-without-parent"),
     "partitions are text": Kind(_partitions('{"partitions":"three"}'), "record-undecodable"),
     "schema after its ledger's end": Kind(_schema(_entry_77), "schema-ledger-foreign"),
+    "schema whose newest is not listed": Kind(_schema(_newer), "schema-index-differs"),
+    "schema whose list is ahead": Kind(_schema(_listed_newer), "schema-index-differs"),
+    "schema without a list": Kind(_schema(_no_list), "schema-index-differs"),
+    "schema listed twice": Kind(_schema(_listed_twice), "schema-index-differs"),
+    "schema with another hash": Kind(_schema(_other_hash), "schema-index-differs"),
+    "schema in another entry": Kind(_schema(_other_entry), "schema-index-differs"),
     "schema of another": Kind(_schema_of_another, "record-copied"),
     "schema empty": Kind(_value(_STRINGS, b""), "record-empty"),
 }

@@ -38,6 +38,7 @@ SILENT_ONCE = (
     *("cluster: policies empty", "cluster: policies with text for a list"),
     *("cluster: policies with text for a number", "cluster: policies with a list for an object"),
     *("cluster: cluster garbage", "cluster: schema after its ledger's end", "cluster: schema of another"),
+    *(name for name in KINDS if name.startswith(("cursor: bucket ", "cluster: schema "))),
 )
 
 

@@ -22,7 +22,7 @@ from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView, is_in
 from pulsar_meta.jobs.cursors.subscriptions import RANGES_IN_RECORD, Limits, UsedLimit
 from pulsar_meta.jobs.topics.backlog import Backlog, backlog
 from pulsar_meta.jobs.topics.cursors import rewound_to
-from pulsar_meta.jobs.topics.owners import bucket_ledgers
+from pulsar_meta.jobs.topics.owners import bucket_faults, bucket_ledgers, impossible_buckets
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
@@ -370,8 +370,9 @@ def _is_retained(ledger: Ledger, at: Position) -> bool:
 
 
 def buckets(view: TopicView) -> Iterator[Finding]:
-    """Check that the indexes of delayed messages exist."""
+    """Check the properties that name indexes of delayed messages, and that the indexes exist."""
     for cursor in view.cursors:
+        yield from _unreadable_buckets(view, cursor)
         for ledger_id in () if cursor.info is None else bucket_ledgers(cursor.info):
             facts, place = view.facts(ledger_id), view.cursor_place(cursor.name, ledger_id)
             own = owner_hash("delayed-index-bucket", str(view.name), cursor.name)
@@ -380,6 +381,27 @@ def buckets(view: TopicView) -> Iterator[Finding]:
                 yield finding("bucket-ledger-missing", text, **place)
             elif facts.owner_hash not in (0, own):
                 yield _foreign_bucket(ledger_id, facts, place)
+
+
+def _unreadable_buckets(view: TopicView, cursor: CursorView) -> Iterator[Finding]:
+    """Check the properties that name a subscription's indexes of delayed messages."""
+    if cursor.info is None:
+        return
+    for ledger_id in impossible_buckets(cursor.info):
+        text = f"its index of delayed messages is ledger {ledger_id}, which BookKeeper doesn't know"
+        yield finding("bucket-ledger-missing", text, **view.cursor_place(cursor.name, ledger_id))
+    faults = bucket_faults(cursor.info)
+    if not faults:
+        return
+    name, fault = next(iter(faults.items()))
+    more = "" if len(faults) == 1 else f", and {len(faults) - 1} more properties are wrong"
+    yield finding(
+        "bucket-property-invalid",
+        f"{fault}{more}: a broker that uses buckets (`BucketDelayedDeliveryTracker`) can't read its indexes"
+        " of delayed messages",
+        evidence={"property": name, "count": len(faults)},
+        **view.cursor_place(cursor.name),
+    )
 
 
 def _foreign_bucket(ledger_id: int, facts: LedgerFacts, place: Place) -> Finding:

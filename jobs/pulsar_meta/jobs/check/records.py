@@ -27,6 +27,7 @@ from pulsar_meta.jobs.check.namespaces import (
     partitions_of,
     type_fault,
 )
+from pulsar_meta.jobs.check.schemas import index_findings
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.rewrite.readable import Readers, Verdict, form_of, parse_version, tested_failures
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -174,6 +175,8 @@ def value_findings(record: Versioned, context: Context) -> Iterator[Finding]:
     if fault is not None:
         name = "record-undecodable" if record.value else "record-empty"
         yield finding(name, fault.message, path=record.path, evidence={"size": len(record.value)})
+    elif kind_of_path(record.path) == "SchemaLocator":
+        yield from index_findings(record)
     yield from _near_limit(record, context, {"path": record.path})
     if fault is None and record.path.startswith(_JSON) and record.value:
         document = read_json_object(record.value)

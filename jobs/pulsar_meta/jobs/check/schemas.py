@@ -1,12 +1,13 @@
-"""Schemas: the ledgers that hold them, and the versions that messages refer to.
+"""Schemas: their records' lists of versions, the ledgers that hold them, the versions that messages refer to.
 
-Sources: apache/pulsar BookkeeperSchemaStorage, SchemaStorageFormat.proto. Tested with 4.0.7 and 4.2.4.
+Sources: apache/pulsar BookkeeperSchemaStorage (getSchema, findSchemaEntryByVersion, putSchema,
+updateSchemaLocator), SchemaStorageFormat.proto. Tested with 4.0.7 and 4.2.4, except for lists of versions.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -15,15 +16,17 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.codes import Finding, finding
+from pulsar_meta.jobs.check.codes import Finding, Severity, finding, first_of
 from pulsar_meta.jobs.check.ledger_facts import FactsOf, LedgerFacts, owner_hash, read_facts
 from pulsar_meta.jobs.check.topic_view import Rule, TopicView, is_internal
 from pulsar_meta.jobs.topics.owners import Owner, named_by
 from pulsar_meta.jobs.topics.topic import Ledger
-from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
+from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaLocator
 from pulsar_meta.stores.base import Store, Versioned
 
 _VERSION: Final = struct.Struct(">q")
+# The most versions that a finding names.
+_NAMED: Final = 10
 
 
 def schema_versions(view: TopicView) -> Iterator[Finding]:
@@ -78,6 +81,55 @@ def _version_of(source: EntrySource, ledger: Ledger, entry_id: int) -> int | Non
         return None
     stored = metadata.schema_version
     return int(_VERSION.unpack(stored)[0]) if len(stored) == _VERSION.size else None
+
+
+def index_findings(record: Versioned) -> Iterator[Finding]:
+    """Check that the newest version of a schema's record is the last one of its list.
+
+    Brokers give the newest version to new clients, and look every other version up in the list. Raises
+    DecodeError.
+    """
+    locator = parse_message(SchemaLocator, record.value)
+    newest, listed = locator.info, list(locator.index)
+    fault = _index_fault(newest, listed)
+    if fault is None:
+        return
+    text, severity = fault
+    yield finding(
+        "schema-index-differs",
+        text,
+        severity=severity,
+        path=record.path,
+        evidence={
+            "newest": newest.version,
+            "newest_ledger": newest.position.ledgerId,
+            "listed": [version.version for version in listed],
+            "listed_ledgers": [version.position.ledgerId for version in listed],
+        },
+    )
+
+
+def _index_fault(newest: IndexEntry, listed: Sequence[IndexEntry]) -> tuple[str, Severity] | None:
+    """Return the difference between the newest version and the list, with its severity."""
+    versions = [version.version for version in listed]
+    if not versions:
+        return "its list of versions is empty, so brokers can't register another schema", Severity.ERROR
+    if versions != sorted(set(versions)):
+        text = f"its versions are not ascending ({first_of(versions, _NAMED)}), so brokers don't find all"
+        return text, Severity.ERROR
+    last = listed[-1]
+    ends = f"its newest version is {newest.version}, and its list ends at version {last.version}"
+    if last.version < newest.version:
+        return f"{ends}: messages of later versions can't be decoded", Severity.ERROR
+    if last.version > newest.version:
+        return f"{ends}: brokers don't find later ones, and will use their numbers again", Severity.ERROR
+    if last.hash != newest.hash:
+        text = f"its newest version {newest.version} has another hash in the list"
+        return f"{text}, so it may be one schema to new clients and another to readers", Severity.ERROR
+    if last.position != newest.position:
+        ledgers = f"{newest.position.ledgerId} and, in the list, {last.position.ledgerId}"
+        return f"its newest version {newest.version} is in two places, in ledgers {ledgers}", Severity.WARNING
+    return None
 
 
 def schema_findings(path: str, store: Store) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ LedgerMetadataUtils.java.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from pulsar_meta.codecs.metadata.envelope import (
 )
 from pulsar_meta.codecs.names import (
     MANAGED_LEDGERS,
+    MAX_LEDGER_ID,
     TopicName,
     decode_name,
     encode_name,
@@ -45,7 +47,10 @@ Role = Literal["data", "cursor", "compacted", "delayed-index-bucket", "schema"]
 SCHEMAS: Final = "/schemas"
 COMPACTION: Final = "__compaction"
 COMPACTED_LEDGER: Final = "CompactedTopicLedger"
-BUCKET: Final = "#pulsar.internal.delayed.bucket_"
+_BUCKET: Final = "#pulsar.internal.delayed.bucket"
+BUCKET: Final = f"{_BUCKET}_"
+# The prefix, the first and the last ledger with delayed messages in the bucket.
+_BUCKET_PARTS: Final = 3
 # Called with the path of a cursor that may refer to another ledger, and why that is not visible.
 Unseen = Callable[[str, str], None]
 Report = Callable[[DecodeError], None]
@@ -218,10 +223,49 @@ def custom_metadata(owner: Owner) -> Iterable[tuple[str, bytes]]:
 
 
 def bucket_ledgers(info: ManagedCursorInfo) -> Iterator[int]:
-    """Yield the ledgers with indexes of delayed messages that a cursor record refers to."""
+    """Return the ledgers with indexes of delayed messages that a cursor record refers to."""
+    return (ledger_id for ledger_id in _bucket_numbers(info) if ledger_id >= 0)
+
+
+def impossible_buckets(info: ManagedCursorInfo) -> list[int]:
+    """Return the negative numbers that a cursor record has for ledgers with indexes of delayed messages."""
+    return [ledger_id for ledger_id in _bucket_numbers(info) if ledger_id < 0]
+
+
+def _bucket_numbers(info: ManagedCursorInfo) -> Iterator[int]:
+    """Yield the numbers that brokers read as ledgers with indexes of delayed messages."""
     for item in info.cursorProperties:
-        if item.name.startswith(BUCKET) and item.value.isascii() and item.value.isdecimal():
-            yield int(item.value)
+        number = _java_long(item.value) if item.name.startswith(BUCKET) else None
+        if number is not None:
+            yield number
+
+
+def bucket_faults(info: ManagedCursorInfo) -> dict[str, str]:
+    """Return the faults in the properties that name indexes of delayed messages, by property.
+
+    The name has the first and the last ledger of the bucket's messages, the value is the ledger of its index
+    (apache/pulsar BucketDelayedDeliveryTracker.recoverBucketSnapshot, Bucket.getAndUpdateBucketId).
+    """
+    faults = {}
+    for item in info.cursorProperties:
+        if not item.name.startswith(_BUCKET):
+            continue
+        parts = item.name.split("_")
+        ends = [_java_long(part) for part in parts[1:]]
+        first, last = ends if len(parts) == _BUCKET_PARTS else (None, None)
+        if first is None or last is None or first > last:
+            faults[item.name] = f"the property {item.name!r:.80} does not name two ledgers in order"
+        elif _java_long(item.value) is None:
+            faults[item.name] = f"the property {item.name!r:.80} is {item.value!r:.40}, which is no ledger"
+    return faults
+
+
+def _java_long(text: str) -> int | None:
+    """Return the number that Java's Long.parseLong reads from a text, None if it raises an exception."""
+    if not re.fullmatch("[+-]?[0-9]{1,30}", text):
+        return None
+    number = int(text)
+    return number if -MAX_LEDGER_ID - 1 <= number <= MAX_LEDGER_ID else None
 
 
 def names_any(cursor: str, info: ManagedCursorInfo) -> bool:
