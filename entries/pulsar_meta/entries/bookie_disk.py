@@ -399,7 +399,7 @@ def _open_interleaved(url: str, bookie: BookieLayout) -> LocatedEntries:
 
 def _open_logs(url: str, directories: Sequence[Path]) -> LocatedEntries:
     """Map the entry logs, and report files with impossible log ids."""
-    part = LocatedEntries(url, DataFiles(entry_logs(directories)))
+    part = LocatedEntries(url, DataFiles(entry_logs(directories), directories))
     part.entry_logs = part.files
     reason = "not read, because no entry log has such a number"
     part.faults.extend(DecodeError(reason, source=str(path)) for path in misnamed_logs(directories))

@@ -17,7 +17,7 @@ import signal
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -140,10 +140,14 @@ _journal_re = re.compile(r"^([0-9a-f]{1,16})\.txn$")
 
 
 class DataFiles:
-    """Numbered files. The number is the upper half of a location."""
+    """Numbered files. The number is the upper half of a location.
 
-    def __init__(self, paths: Mapping[int, Path]) -> None:
+    `directories` are those that may have the files, even if they have none.
+    """
+
+    def __init__(self, paths: Mapping[int, Path], directories: Sequence[Path] = ()) -> None:
         self.paths = dict(paths)
+        self.directories = tuple(dict.fromkeys((*(path.parent for path in self.paths.values()), *directories)))
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
 
     def view(self, number: int) -> memoryview:

@@ -219,6 +219,17 @@ def test_a_damaged_entry_log_is_one_finding(
     ]
 
 
+def test_a_log_of_a_directory_without_logs_has_its_true_path(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4-3bookies", tmp_path)
+    logs = list(disks.glob("bookie0/current/*.log"))
+    for log in logs:
+        log.unlink()
+    findings, _ = run_check(healthy_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
+    missing = [each for each in findings if each.code == "entry-log-missing"]
+    assert missing
+    assert {each.path for each in missing} <= set(map(str, logs))
+
+
 def test_an_index_that_leads_elsewhere_does_not_accuse_the_log(capture: Capture, tmp_path: Path) -> None:
     disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
     rows: dict[tuple[int, ...], int | None] = {(25, entry_id): 0x7FFFFF00 for entry_id in (0, 49)}

@@ -234,7 +234,7 @@ def _confirmed(wrong: dict[str, tuple[str, str | None]], right: set[str]) -> Ite
 def directory_of(part: EntrySource) -> str:
     """Return the directory of a part's entry logs, or its URL."""
     logs = part.entry_logs
-    return next((str(path.parent) for path in logs.paths.values()), part.url) if logs else part.url
+    return str(next(iter(logs.directories), part.url)) if logs else part.url
 
 
 def _owner(reader: EvidenceReader, part: EntrySource) -> str | None:

@@ -207,10 +207,9 @@ def _missing_logs_of(part: EntrySource, ledger_id: int, first: int, last: int | 
             if not entry_ids:
                 continue
             path = files.paths.get(number)
-            parents = dict.fromkeys(str(file.parent) for file in files.paths.values())
+            directory = next(iter(files.directories), part.url) if path is None else path.parent
             bookie = next(iter(part.bookies or ()), None)
-            directory = str(path.parent) if path is not None else next(iter(parents), part.url)
-            yield MissingLog(bookie, directory, number, ledger_id, entry_ids, why)
+            yield MissingLog(bookie, str(directory), number, ledger_id, entry_ids, why)
 
 
 def _lost_in(files: DataFiles, number: int, rows: LedgerLocations) -> tuple[tuple[int, ...], str]:
