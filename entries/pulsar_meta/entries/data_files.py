@@ -147,7 +147,8 @@ class DataFiles:
 
     def __init__(self, paths: Mapping[int, Path], directories: Sequence[Path] = ()) -> None:
         self.paths = dict(paths)
-        self.directories = tuple(dict.fromkeys((*(path.parent for path in self.paths.values()), *directories)))
+        parents = (path.parent for path in self.paths.values())
+        self.directories = tuple(dict.fromkeys((*parents, *directories)))
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
 
     def view(self, number: int) -> memoryview:

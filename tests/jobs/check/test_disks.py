@@ -400,3 +400,41 @@ def test_swapped_indexes_do_not_accuse_the_version_files(capture: Capture, tmp_p
     codes = {each.code for each in findings}
     assert "bookie-index-damaged" in codes
     assert "cookie-differs" not in codes
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "why"),
+    [
+        ("pulsar-4.2.4", "pulsar-4.0.7", "they belong to another cluster"),
+        ("pulsar-4.2.4", "pulsar-2.8.2", "the store has no cookie of it"),
+        ("pulsar-2.8.2", "pulsar-4.0.7", "the store has no cookie of it"),
+    ],
+)
+def test_a_disk_of_another_cluster_is_one_finding_and_not_read(
+    capture: Capture, tmp_path: Path, name: str, other: str, why: str
+) -> None:
+    disks, store = copied_disks(capture, name, tmp_path), healthy_store(capture(name))
+    shutil.copytree(capture(other) / "bookie0", disks / "bookie9")
+    findings, run = run_check(store, f"bookie-disk:{disks}")
+    assert [each.code for each in findings] == ["cookie-differs"]
+    [gap] = [reason for what, reason in run.not_checked.items() if what.startswith("the disks of bookie")]
+    assert why in gap
+    assert "entries" not in run.not_checked
+    # Now no entry of the cluster is checked.
+    shutil.rmtree(disks / "bookie0")
+    findings, run = run_check(store, f"bookie-disk:{disks}")
+    assert [each.code for each in findings] == ["cookie-differs"]
+    assert run.not_checked["entries"] == "no disks of this cluster were given"
+    assert "the content of entries" not in run.not_checked
+
+
+def test_a_wrong_cookie_comes_before_the_findings_of_topics(capture: Capture, tmp_path: Path) -> None:
+    disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
+    store = healthy_store(capture("pulsar-4.2.4"))
+    cookie = disks / "bookie0" / "current" / "VERSION"
+    cookie.write_text(cookie.read_text().replace("journalDir: ", 'journalDir: "/elsewhere" '))
+    path = "/schemas/public/default/strings"
+    store.values.pop(path)
+    codes = [each.code for each in run_check(store, f"bookie-disk:{disks}")[0]]
+    assert codes[0] == "cookie-differs"
+    assert len(codes) > 1

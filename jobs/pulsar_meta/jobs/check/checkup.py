@@ -7,7 +7,7 @@ topics reads only the ledgers that their records refer to, unless all are asked 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -36,6 +36,7 @@ from pulsar_meta.jobs.check.context import (
 )
 from pulsar_meta.jobs.check.copied_records import COPIED_RECORD
 from pulsar_meta.jobs.check.disks import header_findings, index_findings, states_missing
+from pulsar_meta.jobs.check.foreign_disks import split_disks
 from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import (
     BookieRecords,
@@ -89,6 +90,7 @@ class Checkup:
 
     `urls` are those that `source` was opened from; `passes` scans the whole store; `stage` gets the name
     of each part of a run as it begins. `others` are stores of other clusters that share the BookKeeper.
+    `foreign` are bookies whose disks are not in `source`, because they may belong to other clusters.
     `context`, `index`, `counts` and `not_checked` are complete once all findings were yielded.
     """
 
@@ -101,6 +103,7 @@ class Checkup:
     advance: Callable[[int], None] = lambda count: None
     others: Sequence[Store] = ()
     stage: Callable[[str], None] = lambda name: None
+    foreign: Mapping[str, str] = field(default_factory=dict)
     context: Context = field(default_factory=Context)
     totals: ScanTotals = field(default_factory=ScanTotals)
     not_checked: dict[str, str] = field(default_factory=dict)
@@ -284,6 +287,7 @@ class Checkup:
         self.stage("2/3 ledgers")
         self._index = index = self.passes.ledgers()
         self._set_context(index.around, bookkeeper=not index.empty)
+        yield from self._of_cookies(index)
         given = ScanInput(self.context, index, partitions, self._reads_entries)
         self.stage("3/3 schemas, topics and cursors")
         yield from self.passes.topics(given, self.totals)
@@ -293,6 +297,13 @@ class Checkup:
         yield from self._of_segments()
         yield from self._broken_ledgers(index)
         yield from self._of_cluster(index)
+
+    def _of_cookies(self, index: LedgerIndex) -> Iterator[Finding]:
+        """Yield the disks with a wrong cookie. They come first, because they may explain other findings."""
+        if self.context.bookkeeper:
+            urls = (url for url in self.urls if url.startswith(_DISK))
+            disks = [disk for url in urls for disk in find_bookies(split_url(url)[0])]
+            yield from cookie_findings(disks, index.around)
 
     def _of_topics(self) -> Iterator[Finding]:
         """Check some topics and namespaces."""
@@ -357,6 +368,10 @@ class Checkup:
         totals = self.totals
         self.not_checked |= not_visible(self.store, self.context, self.source)
         self.not_checked |= totals.not_checked
+        for bookie, why in self.foreign.items():
+            self.not_checked[f"the disks of bookie {bookie}"] = why
+        if self.foreign and self.source is None:
+            self.not_checked["entries"] = "no disks of this cluster were given"
         if self.source is not None and self._reads_entries:
             self.not_checked["the content of entries"] = "verify-entries reads it"
         if totals.without_activity and self.options.wants("cursor-idle"):
@@ -403,9 +418,6 @@ class Checkup:
             yield from states_missing(self.source, index)
         if not self.context.bookkeeper:
             return
-        urls = (url for url in self.urls if url.startswith(_DISK))
-        disks = [disk for url in urls for disk in find_bookies(split_url(url)[0])]
-        yield from cookie_findings(disks, index.around)
         yield from record_findings(index.around)
         yield from bookie_findings(self.store, self.context, index)
         yield from registration_findings(self.store, index.around)
@@ -482,6 +494,8 @@ def checkup(
     Raises UsageError or UnreachableError.
     """
     scope = check_scope(store, tuple(names))
-    return Checkup(
-        store, source, scope, options, passes or LocalPasses(store, source, advance), urls, advance, others
-    )
+    own, foreign = split_disks(store, source)
+    passes = passes or LocalPasses(store, own, advance)
+    run = Checkup(store, own, scope, options, passes, urls, advance, others)
+    run.foreign = foreign
+    return run

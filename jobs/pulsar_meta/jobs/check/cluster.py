@@ -20,6 +20,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import LARGEST_COOKIE, BookieLayout
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.context import Context
+from pulsar_meta.jobs.check.foreign_disks import INSTANCE_ID
 from pulsar_meta.jobs.check.ledger_facts import read_facts
 from pulsar_meta.jobs.check.ledger_index import AVAILABLE, COOKIES, BookieRecords, LedgerIndex
 from pulsar_meta.jobs.check.topic_view import TopicView
@@ -27,7 +28,6 @@ from pulsar_meta.stores.base import Store
 
 # The most ledgers or bookies that a finding names.
 _NAMED: Final = 10
-INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
 LAYOUT: Final = f"{LEDGERS}/LAYOUT"
 GENERATOR: Final = f"{LEDGERS}/idgen"
 # Sources: apache/bookkeeper LedgerLayout.parseLayout.

@@ -34,6 +34,7 @@ from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.cluster import GENERATOR
 from pulsar_meta.jobs.check.codes import Finding, code
+from pulsar_meta.jobs.check.foreign_disks import split_disks
 from pulsar_meta.jobs.check.scan import TopicScan, reads_entries
 from pulsar_meta.jobs.check.schemas import schema_findings
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
@@ -180,7 +181,7 @@ class Recheck:
             reader = self.scan_of(store, self.source).reader
             views = [reader.whole(name) for name in names]
             source = stack.enter_context(open_entry_sources(self.urls, store)) if self.urls else None
-            scan = self.scan_of(store, source)
+            scan = self.scan_of(store, split_disks(store, source)[0])
             findings: dict[_Place, Finding] = {}
             for view in views:
                 for finding in scan.findings_of(view.with_entries(scan.context)):

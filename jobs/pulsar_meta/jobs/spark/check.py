@@ -18,6 +18,7 @@ from uuid import uuid4
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS
 from pulsar_meta.jobs.check.codes import Finding
 from pulsar_meta.jobs.check.context import ADMIN, Context, is_stream
+from pulsar_meta.jobs.check.foreign_disks import split_disks
 from pulsar_meta.jobs.check.ledger_index import LedgerIndex, index_ledgers, join_indexes
 from pulsar_meta.jobs.check.scan import Passes, ScanInput, ValueScan, scans_of
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
@@ -149,7 +150,7 @@ def index_part(opened: Opened, part: StorePart) -> tuple[LedgerIndex, int]:
 def scan_topics(shared: Shared, opened: Opened, part: StorePart) -> PartResult:
     """Check schemas, or topics and cursors."""
     result, store = PartResult(), _store(opened)
-    source = opened.entries if shared.with_entries else None
+    source = split_disks(store, opened.entries)[0] if shared.with_entries else None
     schemas, topics = scans_of(store, source, shared.given(), result.totals, result.count)
     is_schema = any(path.startswith(SCHEMAS) for path in (*part.values, *part.roots))
     result.findings += (schemas if is_schema else topics).findings(records_of(store, part))
