@@ -17,6 +17,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import find_bookies, split_url
+from pulsar_meta.jobs.check.cases import shared_ledgers
 from pulsar_meta.jobs.check.cluster import (
     bookie_findings,
     cookie_findings,
@@ -49,7 +50,6 @@ from pulsar_meta.jobs.check.ledger_index import (
 )
 from pulsar_meta.jobs.check.lost_ledgers import every_list, lost_ledgers, unnamed_on_disks
 from pulsar_meta.jobs.check.orphans import Orphans, orphan_objects
-from pulsar_meta.jobs.check.owner_cases import shared_ledgers
 from pulsar_meta.jobs.check.recheck import Recheck, SnapshotTiming, depends_on_bookies, depends_on_timing
 from pulsar_meta.jobs.check.scan import (
     LocalPasses,

@@ -12,24 +12,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pulsar_meta.jobs.check.absence_cases import (
+from pulsar_meta.jobs.check.case_context import CaseContext
+from pulsar_meta.jobs.check.cases import (
+    copied_metadata,
     judge_absence,
     judge_end,
     judge_generator,
-    judge_pointer,
-    judge_schema,
-    judge_without_metadata,
-)
-from pulsar_meta.jobs.check.case_context import CaseContext
-from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.copied_records import OF_POINTERS, OF_POSITIONS, without_copies
-from pulsar_meta.jobs.check.owner_cases import (
-    copied_metadata,
     judge_lost_record,
     judge_orphan,
     judge_owner,
+    judge_pointer,
     judge_record,
+    judge_schema,
+    judge_without_metadata,
 )
+from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.copied_records import OF_POINTERS, OF_POSITIONS, without_copies
 from pulsar_meta.jobs.check.root_causes import LOST_PART, RootCauses
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 
