@@ -21,6 +21,7 @@ _BUCKETS: Final = f"{_TOPICS}/delayed-buckets/later"
 _STRINGS: Final = "/schemas/public/default/strings"
 _POLICIES: Final = "/admin/policies/public/default"
 _BUNDLES: Final = "/admin/local-policies/public/default"
+_BROKER: Final = "/loadbalance/brokers/127.0.0.1:18080"
 _YEAR_2100: Final = 4_102_444_800_000
 _CODECS: Final = ("lz4", "zlib", "zstd", "snappy")
 Damage = Callable[[Scenario], None]
@@ -452,6 +453,28 @@ _OF_CLUSTERS: Final = {
     "schema with another hash": Kind(_schema(_other_hash), "schema-index-differs"),
     "schema in another entry": Kind(_schema(_other_entry), "schema-index-differs"),
     "schema of another": Kind(_schema_of_another, "record-copied"),
+    "settings garbage": Kind(_value("/admin/configuration", b"{"), "record-undecodable"),
+    "settings are a list": Kind(_value("/admin/configuration", b"[]"), "record-undecodable"),
+    "settings empty": Kind(_value("/admin/configuration", b""), "record-empty"),
+    "settings with a list": Kind(_value("/admin/configuration", b'{"a":[1]}'), "record-undecodable"),
+    "settings with a number": Kind(_value("/admin/configuration", b'{"a":1,"b":true,"c":null}'), None),
+    "registration garbage": Kind(_value(_BROKER, b"\xff"), "record-undecodable"),
+    "registration empty": Kind(_value(_BROKER, b""), "record-empty"),
+    "registration without a URL": Kind(_value(_BROKER, b"{}"), "record-undecodable"),
+    "registration with text for a list": Kind(
+        _value(_BROKER, b'{"pulsarServiceUrl":"pulsar://a:1","bundles":"x"}'), "record-undecodable"
+    ),
+    "registration with text for an object": Kind(
+        _value(_BROKER, b'{"pulsarServiceUrl":"pulsar://a:1","protocols":"x"}'), "record-undecodable"
+    ),
+    "registration without a release": Kind(_value(_BROKER, b'{"pulsarServiceUrl":"pulsar://a:1"}'), None),
+    "leader garbage": Kind(_value("/loadbalance/leader", b"{"), "record-undecodable"),
+    "load of a bundle garbage": Kind(
+        _value("/loadbalance/bundle-data/public/default/0x00000000_0x40000000", b"{"), "record-undecodable"
+    ),
+    "owner of a bundle garbage": Kind(
+        _value("/namespace/public/default/0x00000000_0x40000000", b"{"), "record-undecodable"
+    ),
     "schema empty": Kind(_value(_STRINGS, b""), "record-empty"),
 }
 KINDS: Final[dict[str, Kind]] = {

@@ -17,6 +17,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import find_bookies, split_url
+from pulsar_meta.jobs.check.broker_records import broker_findings
 from pulsar_meta.jobs.check.cases import shared_ledgers
 from pulsar_meta.jobs.check.cluster import (
     bookie_findings,
@@ -410,6 +411,7 @@ class Checkup:
     def _of_cluster(self, index: LedgerIndex) -> Iterator[Finding]:
         """Yield findings that need all topics: unreferenced ledgers, bookies, the generator of ids."""
         yield from self.totals.namespaces.findings(self.store)
+        yield from broker_findings(self.store)
         yield from self._orphan_objects()
         if self.source is not None and self._reads_entries:
             self._note_late_faults(self.source)

@@ -16,6 +16,7 @@ from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, open_envelope
 from pulsar_meta.codecs.names import TopicName, decode_name, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.jobs.check.broker_records import CONFIGURATION, configuration_fault
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.namespaces import (
@@ -174,7 +175,12 @@ def value_findings(record: Versioned, context: Context) -> Iterator[Finding]:
     fault = _value_fault(record)
     if fault is not None:
         name = "record-undecodable" if record.value else "record-empty"
-        yield finding(name, fault.message, path=record.path, evidence={"size": len(record.value)})
+        text, severity = fault.message, None
+        if record.path == CONFIGURATION:
+            # Brokers start without the settings.
+            text, severity = f"{text}: brokers ignore all dynamic settings", Severity.WARNING
+        evidence = {"size": len(record.value)}
+        yield finding(name, text, severity=severity, path=record.path, evidence=evidence)
     elif kind_of_path(record.path) == "SchemaLocator":
         yield from index_findings(record)
     yield from _near_limit(record, context, {"path": record.path})
@@ -212,6 +218,8 @@ def misnamed(record: Versioned) -> Iterator[Finding]:
 
 
 def _value_fault(record: Versioned) -> DecodeError | None:
+    if record.path == CONFIGURATION:
+        return configuration_fault(record.value)
     try:
         if kind_of_path(record.path) == "SchemaLocator":
             parse_message(SchemaLocator, record.value)
