@@ -130,6 +130,14 @@ def parent_broken(patient: Patient) -> None:
     patient.expect(code, path)
 
 
+def plain_topic_beside(patient: Patient) -> None:
+    """Write a number of partitions for a topic that has none."""
+    topic = patient.choose(lambda topic: has_data(topic) and TopicName.parse(topic.name).partition is None)
+    patient.put(TopicName.parse(topic.name).partitioned_path, b'{"partitions":2,"deleted":false}')
+    severity = Severity.ERROR if registered_versions(patient.store) else Severity.WARNING
+    patient.expect("topic-beside-partitioned", topic, severity=severity)
+
+
 def _severity_of_missing_parent(patient: Patient) -> Severity:
     """Return a note for releases before 4.1 (PIP-414), which load the partitions anyway.
 
@@ -197,5 +205,6 @@ def transaction_ids_broken(patient: Patient) -> None:
 DAMAGE = by_name(
     *(topic_garbage, topic_gone, topic_is_a_cursor, cursor_broken, near_limit, unreadable, parent_gone),
     *(parent_low, parent_broken, namespace_half_deleted, topic_half_deleted, topic_copied),
+    plain_topic_beside,
     *(coordinators_gone, transaction_ids_broken),
 )

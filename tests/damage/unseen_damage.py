@@ -442,6 +442,17 @@ _OF_CLUSTERS: Final = {
     "boundaries not in order": Kind(_bundles(lambda all: all[::-1]), "namespace-bundles-invalid"),
     "other number of bundles": Kind(_bundles(list, 9), "namespace-bundles-invalid"),
     "fewer partitions": Kind(_partitions('{"partitions":1}'), "partition-beyond-count"),
+    "partitions of a plain topic": Kind(
+        _value("/admin/partitioned-topics/public/default/persistent/plain", b'{"partitions":2}'),
+        "topic-beside-partitioned",
+    ),
+    "no partitions of a plain topic": Kind(
+        _value("/admin/partitioned-topics/public/default/persistent/plain", b'{"partitions":0}'), None
+    ),
+    "partitions of a subscription's name": Kind(
+        _value("/admin/partitioned-topics/public/default/persistent/marks%2Fwith-props", b'{"partitions":2}'),
+        None,
+    ),
     "more partitions": Kind(_partitions('{"partitions":5}'), None),
     "no partitions": Kind(_partitions('{"partitions":0}'), "partition-without-parent"),
     "partitions are text": Kind(_partitions('{"partitions":"three"}'), "record-undecodable"),

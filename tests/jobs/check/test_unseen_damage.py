@@ -19,7 +19,12 @@ Capture = Callable[[str], Path]
 CAPTURES = ("pulsar-4.2.4", "pulsar-4.2.4-3bookies")
 OF_BROKERS = (
     *("cluster: settings ", "cluster: registration ", "cluster: leader "),
-    *("cluster: load of a bundle", "cluster: owner of a bundle"),
+    *(
+        "cluster: partitions of a ",
+        "cluster: no partitions of ",
+        "cluster: load of a bundle",
+        "cluster: owner of a bundle",
+    ),
 )
 # `check` once said nothing about these.
 SILENT_ONCE = (

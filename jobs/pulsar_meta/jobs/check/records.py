@@ -28,6 +28,7 @@ from pulsar_meta.jobs.check.namespaces import (
     partitions_of,
     type_fault,
 )
+from pulsar_meta.jobs.check.plain_topics import PIP_414
 from pulsar_meta.jobs.check.schemas import index_findings
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.rewrite.readable import Readers, Verdict, form_of, parse_version, tested_failures
@@ -37,8 +38,6 @@ from pulsar_meta.stores.base import Versioned
 _NEAR: Final = 0.8
 # The number of slashes in the path of a namespace's policies.
 _NAMESPACE_DEPTH: Final = 4
-# The first release in which a partition needs its topic's record (PIP-414, apache/pulsar#24213).
-_PIP_414: Final = "4.1.0"
 _MISPLACED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo", "LedgerMetadata", "Cookie", "SchemaLocator")
 _JSON: Final = (PARTITIONED, POLICIES, LOCAL_POLICIES, CLUSTERS)
 
@@ -81,7 +80,7 @@ def partition(view: TopicView) -> Iterator[Finding]:
     if view.partitions is None:
         yield finding(
             "partition-without-parent",
-            f"{base} has no record with its number of partitions: brokers from {_PIP_414} on refuse this"
+            f"{base} has no record with its number of partitions: brokers from {PIP_414} on refuse this"
             " partition",
             severity=_since_pip_414(view.context),
             evidence={"partition": number, "releases": list(view.context.releases)},
@@ -355,5 +354,5 @@ def _since_pip_414(context: Context) -> Severity:
     """Return the severity of a partition without a parent for the context's releases."""
     if not context.releases:
         return Severity.WARNING
-    refusing = any(parse_version(release) >= parse_version(_PIP_414) for release in context.releases)
+    refusing = any(parse_version(release) >= parse_version(PIP_414) for release in context.releases)
     return Severity.ERROR if refusing else Severity.NOTE

@@ -26,6 +26,7 @@ from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash
 from pulsar_meta.jobs.check.ledger_index import LedgerIndex, index_ledgers
 from pulsar_meta.jobs.check.namespaces import POLICIES
 from pulsar_meta.jobs.check.orphans import offload_hash
+from pulsar_meta.jobs.check.plain_topics import PlainTopics
 from pulsar_meta.jobs.check.scope import CheckScope
 from pulsar_meta.jobs.check.topic_reader import TopicReader
 from pulsar_meta.jobs.check.topic_view import (
@@ -77,6 +78,7 @@ class ValueScan:
 
     def findings(self, values: Iterable[Versioned]) -> Iterator[Finding]:
         """Yield the findings about some values."""
+        plain = PlainTopics(self.store, self.context)
         for record in values:
             self.advance(1)
             self.totals.namespaces.add_record(record.path, record.value)
@@ -86,6 +88,8 @@ class ValueScan:
                 yield from findings
             if record.path.startswith(f"{SCHEMAS}/") and self.ledgers is not None:
                 yield from self._schema(record, self.ledgers)
+            yield from plain.add_record(record)
+        yield from plain.finish()
 
     def _schema(self, record: Versioned, ledgers: Ledgers) -> Iterator[Finding]:
         self.totals.checked["schemas"] += 1
