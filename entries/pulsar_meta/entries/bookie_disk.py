@@ -57,6 +57,10 @@ class LedgerStates:
         """Return those of the sorted ledgers that need a state and have none. Raises DecodeError."""
         return []
 
+    def ledgers(self) -> list[int]:
+        """List the ledgers with a state, sorted. This class lists none. Raises DecodeError."""
+        return []
+
     def close(self) -> None:
         """Close files. Can be called twice."""
 
@@ -97,6 +101,13 @@ class RocksdbStates(LedgerStates):
             # The damage may be behind the last ledger.
             deque(known, maxlen=0)
         return missing
+
+    def ledgers(self) -> list[int]:
+        """List the ledgers with a state, sorted. Raises DecodeError if the database is damaged."""
+        if self._absent:
+            return []
+        with self._opened() as database:
+            return list(_ledgers_in(database, str(self._path)))
 
     def close(self) -> None:
         """Close the database. Can be called twice."""
@@ -375,6 +386,9 @@ def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool
     database = bookie.database(directory)
     if database is not None:
         part.ledger_states = RocksdbStates(database.with_name("ledgers"))
+    elif (directory / "ledgers").is_dir():
+        # Only the index is lost.
+        part.ledger_states = RocksdbStates(directory / "ledgers")
     if scan:
         part.index = scan_logs()
     elif database is not None:

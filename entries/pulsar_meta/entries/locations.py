@@ -241,7 +241,7 @@ def scan_entry_logs(files: DataFiles, report: Report) -> TableLocations:
             report(error.within(files.name(number)))
         records = find_records(view)
         files.check(number)
-        for more, ascending in _by_ledger(records, number):
+        for more, ascending in records_by_ledger(records, number):
             table.extend(more, ascending=ascending)
         for damage in records.damage:
             if damage.end < len(view):
@@ -249,7 +249,7 @@ def scan_entry_logs(files: DataFiles, report: Report) -> TableLocations:
     return table
 
 
-def _by_ledger(records: RecordOffsets, number: int) -> Iterator[tuple[LedgerLocations, bool]]:
+def records_by_ledger(records: RecordOffsets, number: int) -> Iterator[tuple[LedgerLocations, bool]]:
     """Yield the records of file `number` by ledger, and whether their entry ids are sorted."""
     import numpy as np
 

@@ -84,13 +84,13 @@ def test_a_truncated_line_is_scanned_again(disks: list[str], begun: Path) -> Non
     begun.write_bytes(lines[0][:9])
     with opened(begun, disks) as work:
         assert work.kept == 0
-    assert begun.read_bytes().startswith(b'{"rebuild":3')
+    assert begun.read_bytes().startswith(b'{"rebuild":4')
     begun.write_bytes(begun.read_bytes().replace(b'"taken"', b'"token"'))
     with pytest.raises(DecodeError, match="start time is missing"):
         opened(begun, disks)
 
 
-EXAMINED = '["ExaminedLedger",1,2,3,4,null,[],[],[],null,false]'
+EXAMINED = '["ExaminedLedger",1,2,3,4,null,[],[],[],null,false,[]]'
 
 
 @pytest.mark.parametrize(

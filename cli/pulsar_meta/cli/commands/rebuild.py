@@ -15,13 +15,13 @@ import typer
 
 from pulsar_meta.access.urls import read_secret, redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls
+from pulsar_meta.cli.options import Engine, EngineOptions, EntriesUrls
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.settings import distribution
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.streams import open_input, read_lines
 from pulsar_meta.codecs.compression import LIMITS
-from pulsar_meta.codecs.errors import DecodeError, GuardError, LimitError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, LimitError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
@@ -30,6 +30,7 @@ from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named, names_in_log, read_names
 from pulsar_meta.jobs.rebuild.old_store import OldStore, names_in_objects, read_old_store
+from pulsar_meta.jobs.rebuild.readable import complete_indexes
 from pulsar_meta.jobs.rebuild.rebuilt import (
     Known,
     check_disks,
@@ -144,8 +145,11 @@ def rebuild(
     known, urls = options.read(shell, faults), shell.entries_urls(entries)
     with open_entries(urls) as source:
         check_disks(source)
+        completed = complete_indexes(source)
         with _work_file(shell, urls, known, resume=resume) as work:
-            scanner = work.keeping(_scanner(shell, engine, urls, source, known, faults), faults.report)
+            # Other processes would have to complete the indexes, too.
+            chosen = EngineOptions(engine=Engine.LOCAL) if completed else engine
+            scanner = work.keeping(_scanner(shell, chosen, urls, source, known, faults), faults.report)
             with shell.progress(sum(1 for _ in source.ledgers()), "ledgers") as progress:
                 counted = lambda ledgers: progress.counting(scanner(ledgers))  # noqa: E731
                 if list_unnamed:
@@ -255,6 +259,8 @@ def _write(
         "values": sum(value.value is not None for value in written),
     }
     gaps = {str(gap): "the ledgers in it are not rebuilt" for gap in directories_not_given(source)}
+    if gaps:
+        faults.note(NotFoundError.exit_code)
     shell.summary(counts, gaps | NOT_MADE)
 
 
@@ -301,9 +307,9 @@ VIEW = View(
     frozenset({"entries", "last", "bytes"}),
     fields=(
         "path", "certainty", "ledger_id", "kind", "entries", "last_entry", "size", "digest_type",
-        "ensemble_size", "write_quorum", "ensembles", "missing", "fenced", "topic", "ledgers", "messages",
-        "first_time", "last_time", "cursor", "position", "cursor_ledger", "compacted_ledger", "schema",
-        "version", "schema_ledgers", "gone", "of", "next", "evidence",
+        "ensemble_size", "write_quorum", "ensembles", "missing", "unreadable", "fenced", "topic", "ledgers",
+        "messages", "first_time", "last_time", "cursor", "position", "cursor_ledger", "compacted_ledger",
+        "schema", "version", "schema_ledgers", "gone", "of", "next", "evidence",
     ),
 )  # fmt: skip
 UNNAMED = View(

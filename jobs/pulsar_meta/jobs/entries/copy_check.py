@@ -119,7 +119,7 @@ def check_copies(part: Range, source: EntrySource, form: EntryFormat, patience: 
     faults: _Faults = defaultdict(dict)
     for bookie, disk in bookies.items():
         try:
-            for entry_id, fault in _faults(part, disk, form, patience, report):
+            for entry_id, fault in read_faults(part, disk, form, patience, report):
                 faults[entry_id][bookie] = fault
         except UnreachableError as error:
             report.not_checked[bookie] = error.message
@@ -133,7 +133,7 @@ def check_copies(part: Range, source: EntrySource, form: EntryFormat, patience: 
     return report
 
 
-def _faults(
+def read_faults(
     part: Range, disk: EntrySource, form: EntryFormat, patience: Patience, report: CopyReport
 ) -> Iterator[tuple[int, str | None]]:
     """Yield the damaged entries of one bookie, or None for those it lacks, and count all that it has."""
@@ -194,7 +194,7 @@ def _bad_copies(
     good = len(copies - set(faults))
     for bookie, fault in faults.items():
         if fault is not None:
-            file, offset = _place_of(bookies, bookie, ledger_id, entry_id)
+            file, offset = place_of(bookies[bookie], ledger_id, entry_id)
             yield BadCopy(entry_id, bookie, fault, file, offset, good, len(copies))
         elif lost_counts:
             yield BadCopy(entry_id, bookie, "no copy", None, None, good, len(copies), True, 0, entry_id)
@@ -220,12 +220,10 @@ def _joined(bad: Iterable[BadCopy]) -> list[BadCopy]:
     return joined
 
 
-def _place_of(
-    bookies: Mapping[str, EntrySource], bookie: str, ledger_id: int, entry_id: int
-) -> tuple[str | None, int | None]:
-    """Return the file of an entry and the offset of its record in it."""
-    with suppress(DecodeError, KeyError):
-        for files, table in bookies[bookie].located(ledger_id, entry_id, entry_id) or ():
+def place_of(disk: EntrySource, ledger_id: int, entry_id: int) -> tuple[str | None, int | None]:
+    """Return the file of an entry and the offset of its record in it, None if they are unknown."""
+    with suppress(DecodeError):
+        for files, table in disk.located(ledger_id, entry_id, entry_id) or ():
             location = table.location(entry_id)
             if location is not None:
                 return files.name(location >> 32), location & 0xFFFFFFFF
@@ -241,13 +239,13 @@ def without_bad_copies(source: EntrySource, ledger_id: int, bad: list[BadCopy]) 
     if not hidden:
         return source
     parts = [
-        _WithoutCopies(part, ledger_id, hidden.get(next(iter(part.bookies or ()), ""), set()))
+        WithoutEntries(part, ledger_id, hidden.get(next(iter(part.bookies or ()), ""), set()))
         for part in source.parts
     ]
     return JoinedEntries(parts, source.url)
 
 
-class _WithoutCopies(EntrySource):
+class WithoutEntries(EntrySource):
     """A bookie's disk without some entries of one ledger."""
 
     def __init__(self, part: EntrySource, ledger_id: int, hidden: Set[int]) -> None:
@@ -259,19 +257,24 @@ class _WithoutCopies(EntrySource):
         return ledger_id == self._ledger_id and entry_id in self._hidden
 
     def ledgers(self) -> list[int]:
+        """List all ledgers of the disk."""
         return self._part.ledgers()
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Yield the ids of the entries that are not hidden."""
         ids = self._part.entry_ids(ledger_id, first, last)
         return (entry_id for entry_id in ids if not self._hides(ledger_id, entry_id))
 
     def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return one entry. Raises NotFoundError if it is hidden, and the errors of the disk."""
         if self._hides(ledger_id, entry_id):
             raise NotFoundError(f"no good copy of entry {ledger_id}:{entry_id}", source=self.url)
         return self._part.read(ledger_id, entry_id)
 
     def ledger_state(self, ledger_id: int) -> BookieLedgerState | None:
+        """Return the state of a ledger on the disk."""
         return self._part.ledger_state(ledger_id)
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
+        """Return None, so that entries are read one by one."""
         return None

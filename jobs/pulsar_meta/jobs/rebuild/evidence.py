@@ -28,7 +28,7 @@ from pulsar_meta.jobs.rebuild.replication import (
 from pulsar_meta.jobs.rebuild.system_topics import NO_MENTIONS, TopicMentions, topic_mentions
 
 # "old": from the older store. "lost+found": the name is unknown. "invented": a default that no disk contains.
-# "gone": the older store refers to it, but no disk has it. "refused": any value would be wrong.
+# "gone": the older store or a state on a disk refers to it, but no disk has it. "refused": it would be wrong.
 Certainty = Literal["certain", "likely", "old", "lost+found", "invented", "gone", "refused"]
 
 
@@ -42,8 +42,9 @@ class Segment(TypedDict):
 class RebuiltFacts(TypedDict, total=False):
     """Facts about a value that help an operator judge it; each kind of value has some of them.
 
-    `missing` lists runs [first, last] of entries that no disk has. `gone` is a ledger that no disk has, and
-    `of` its owner. `next` is the next number of a counter. Times are in milliseconds.
+    `missing` lists runs [first, last] of entries before the last one that no disk has in a readable form.
+    `unreadable` lists runs of entries that a disk should have and that can't be read. `gone` is a ledger that
+    no disk has, and `of` its owner. `next` is the next number of a counter. Times are in milliseconds.
     """
 
     ledger_id: int
@@ -56,6 +57,7 @@ class RebuiltFacts(TypedDict, total=False):
     write_quorum: int
     ensembles: list[Segment]
     missing: list[list[int]]
+    unreadable: list[list[int]]
     fenced: bool
     topic: str | None
     ledgers: list[int]

@@ -47,8 +47,9 @@ Runs = tuple[tuple[int, int], ...]
 class FoundLedger:
     """A ledger as its entries show it.
 
-    `missing` are runs (first, last) of entries that no disk has. `digest_type` is None if no digest matches.
-    `refused` is the reason why no metadata can be written, `unsure` what remains uncertain in it.
+    `missing` are runs (first, last) of entries that no disk has. `unreadable` are runs of entries that a disk
+    should have and that can't be read, which may be after the last entry. `digest_type` is None if no digest
+    matches. `refused` is the reason why no metadata can be written, `unsure` what remains uncertain in it.
     """
 
     ledger_id: int
@@ -61,6 +62,7 @@ class FoundLedger:
     fenced: bool = False
     refused: str | None = None
     unsure: tuple[str, ...] = ()
+    unreadable: Runs = ()
 
     def value(self, password: bytes, ack_quorum: int | None = None) -> bytes:
         """Encode BookKeeper's metadata of the ledger, as closed. Call it only if `refused` is None."""
@@ -97,6 +99,7 @@ class ExaminedLedger:
     missing: Runs = ()
     key: bytes | None = None
     fenced: bool = False
+    unreadable: Runs = ()
 
 
 Disks = Sequence[tuple[str, EntrySource]]
@@ -122,6 +125,7 @@ def _with_striping(ledger: ExaminedLedger, choose_striping: Striping | None, pas
         fenced=ledger.fenced,
         refused=_refusal(ledger.key, password, ledger.length, ledger.digest_type),
         unsure=tuple(_unsure(striping, ledger.key)),
+        unreadable=ledger.unreadable,
     )
 
 
@@ -138,15 +142,19 @@ def examine(
     *,
     password: bytes = b"",
     lost: Sequence[str] = (),
+    readable: EntrySource | None = None,
 ) -> ExaminedLedger:
     """Examine the entries of one ledger; damage goes to `report`. Raises UnreachableError.
 
     `password` is the one that brokers use for ledgers, `lost` are the ids of bookies whose disks are not
-    available.
+    available. `readable` is the source without the entries that can't be read. Those show only which bookies
+    stored them.
     """
-    ids_by_bookie = {bookie: _entry_ids(disk, ledger_id) for bookie, disk in disks}
-    entry_ids = np.unique(np.concatenate(list(ids_by_bookie.values())))
-    length, digest_type = _length_and_digest(source, ledger_id, entry_ids, password, report)
+    readable = readable or source
+    entry_ids = _entry_ids(readable, ledger_id)
+    stored = {bookie: _entry_ids(disk, ledger_id) for bookie, disk in disks}
+    ids_by_bookie = {bookie: own_ids[own_ids <= entry_ids[-1]] for bookie, own_ids in stored.items()}
+    length, digest_type = _length_and_digest(readable, ledger_id, entry_ids, password, report)
     key, fenced = _key_and_fence(source, ledger_id, report)
     return ExaminedLedger(
         ledger_id=ledger_id,
@@ -230,6 +238,17 @@ def _gaps(entry_ids: NDArray[np.int64]) -> Runs:
     before = np.concatenate([[-1], entry_ids[:-1]])
     at = np.flatnonzero(entry_ids - before > 1)
     return tuple((int(before[row]) + 1, int(entry_ids[row]) - 1) for row in at)
+
+
+def as_runs(entry_ids: Sequence[int]) -> Runs:
+    """Join sorted entry ids to runs (first, last)."""
+    runs = list[tuple[int, int]]()
+    for entry_id in entry_ids:
+        if runs and runs[-1][1] == entry_id - 1:
+            runs[-1] = runs[-1][0], entry_id
+        else:
+            runs.append((entry_id, entry_id))
+    return tuple(runs)
 
 
 def _refusal(

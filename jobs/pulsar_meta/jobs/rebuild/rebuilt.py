@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypedDict
 
-from pulsar_meta.codecs.errors import GuardError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
@@ -50,6 +50,7 @@ from pulsar_meta.jobs.rebuild.merging import (
 )
 from pulsar_meta.jobs.rebuild.names import GivenCursor, GivenNames, Names, names_on_disks
 from pulsar_meta.jobs.rebuild.old_store import OldStore
+from pulsar_meta.jobs.rebuild.readable import emptied_ledgers
 from pulsar_meta.jobs.rebuild.replication import REPLICATED
 from pulsar_meta.jobs.rebuild.scan import Scanner, ScanResult, local_scanner
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
@@ -232,6 +233,7 @@ def rebuilt_values(
     for at, ledger in scanned.ledgers.items():
         yield _ledger(ledger, scanned.kinds[at], known, owners.get(at))
     yield from gone_ledgers(scanned, old)
+    yield from _emptied(source, report)
     yield from records
     given, ends = known.given.cursors, _ends(topics, records, scanned)
     yield from merged_cursors(
@@ -325,7 +327,7 @@ def check_disks(source: EntrySource) -> None:
         if part.bookies is None:
             raise UsageError(
                 "rebuild needs bookies' disks with a cookie (file VERSION), which has the bookie's id",
-                source=part.url,
+                source=next((str(at) for at in getattr(part.entry_logs, "directories", ())), part.url),
             )
 
 
@@ -370,7 +372,7 @@ def _ledger(ledger: FoundLedger, kind: Kind, known: Known, owner: Owner | None) 
         why = "it was closed when the old store was copied"
         return Rebuilt(path, "old", (why, *_gaps(ledger)), closed, facts)
     if ledger.refused is not None:
-        return Rebuilt(path, "refused", (ledger.refused,), facts=facts)
+        return Rebuilt(path, "refused", (ledger.refused, *_unreadable(ledger)), facts=facts)
     evidence = (*_gaps(ledger), *ledger.unsure)
     value = ledger.value(known.password, known.ack_quorum)
     value = with_old_metadata(value, ledger.ledger_id, known.old, owner)
@@ -379,10 +381,28 @@ def _ledger(ledger: FoundLedger, kind: Kind, known: Known, owner: Owner | None) 
     return Rebuilt(path, "certain", ("its entries and the bookies that hold them",), value, facts)
 
 
+def _emptied(source: EntrySource, report: Report) -> Iterator[Rebuilt]:
+    """Yield the ledgers of which the disks have lost every entry."""
+    emptied = emptied_ledgers(source)
+    if emptied:
+        text = f"no disk has an entry of {len(emptied)} ledgers of which bookies had some; the first is"
+        report(DecodeError(f"{text} {emptied[0]}", source=source.url))
+    for ledger_id in emptied:
+        why = "a bookie had entries of it, and no disk has one"
+        yield Rebuilt(ledger_path(ledger_id), "gone", (why,), None, {"gone": ledger_id})
+
+
 def _gaps(ledger: FoundLedger) -> Iterator[str]:
     if ledger.missing:
         count = sum(last - first + 1 for first, last in ledger.missing)
         yield f"{count} entries before its last one are on no disk, the first is {ledger.missing[0][0]}"
+    yield from _unreadable(ledger)
+
+
+def _unreadable(ledger: FoundLedger) -> Iterator[str]:
+    if ledger.unreadable:
+        count, first = sum(last - first + 1 for first, last in ledger.unreadable), ledger.unreadable[0][0]
+        yield f"{count} entries that the disks should have can't be read, the first is {first}"
 
 
 def _facts(ledger: FoundLedger, kind: Kind) -> RebuiltFacts:
@@ -401,5 +421,6 @@ def _facts(ledger: FoundLedger, kind: Kind) -> RebuiltFacts:
             for segment in ledger.striping.segments
         ],
         "missing": [list(run) for run in ledger.missing],
+        "unreadable": [list(run) for run in ledger.unreadable],
         "fenced": ledger.fenced,
     }

@@ -15,7 +15,7 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Final, Self, TypeVar
@@ -40,10 +40,12 @@ from pulsar_meta.jobs.rebuild.ledgers import (
     Disks,
     ExaminedLedger,
     FoundLedger,
+    as_runs,
     choose_stripings,
     disks_of,
     examine,
 )
+from pulsar_meta.jobs.rebuild.readable import readable
 from pulsar_meta.jobs.rebuild.replication import CopiedFrom
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, schema_clues
 from pulsar_meta.jobs.rebuild.transactions import LogClues, log_clues
@@ -155,9 +157,16 @@ def scan_ledger(
 ) -> LedgerScan:
     """Scan one ledger. Raises UnreachableError."""
     faults: list[PulsarMetaError] = []
-    examined = examine(source, disks, ledger_id, faults.append, password=password, lost=lost)
-    kind = kind_of(source, ledger_id, examined.last_entry, examined.digest_type)
-    return LedgerScan(examined, kind, _clues(source, examined, kind), tuple(faults))
+    left, unreadable = readable(source, ledger_id, password, faults.append)
+    if left.last_entry(ledger_id) is None:
+        left = source
+    # Unreadable entries were reported.
+    examined = examine(
+        source, disks, ledger_id, lambda error: None, password=password, lost=lost, readable=left
+    )
+    examined = replace(examined, unreadable=as_runs(unreadable))
+    kind = kind_of(left, ledger_id, examined.last_entry, examined.digest_type)
+    return LedgerScan(examined, kind, _clues(left, examined, kind), tuple(faults))
 
 
 def _clues(source: EntrySource, examined: ExaminedLedger, kind: Kind) -> Clues | None:
@@ -186,7 +195,7 @@ def _schema(source: EntrySource, examined: ExaminedLedger) -> SchemaClues | None
     return schema_clues(ledger_id, last, entry.data)
 
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 
 def work_file_of(target: Path) -> Path:

@@ -219,7 +219,10 @@ def _lost_in(files: DataFiles, number: int, rows: LedgerLocations) -> tuple[tupl
     path = files.paths.get(number)
     if path is None or not path.exists():
         return tuple(rows.entry_ids), ""
-    found = has_records(files, number, rows)
+    try:
+        found = has_records(files, number, rows)
+    except DecodeError as error:
+        return tuple(rows.entry_ids), f"cannot be read: {error.message}"
     lost = tuple(entry_id for entry_id, is_there in zip(rows.entry_ids, found, strict=True) if not is_there)
     return lost, _what_is_wrong(len(files.view(number)), max(rows.locations) & 0xFFFFFFFF)
 
