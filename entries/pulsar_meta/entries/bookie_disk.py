@@ -29,7 +29,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 from pulsar_meta.codecs.frames.bookie_entry import read_header
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import BookieLedgerState, EntrySource, RawEntry
-from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, split_url
+from pulsar_meta.entries.bookie_layout import BookieLayout, layouts_of, split_url
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals, misnamed_logs
 from pulsar_meta.entries.locations import (
     InterleavedLocations,
@@ -346,13 +346,8 @@ def open_bookie_disk(url: str) -> JoinedEntries:
     (id modulo the number of directories), but every ledger is looked up in all directories, so that a single
     directory can be read as well. Raises NotFoundError if there is no data of a bookie.
     """
-    path, options = split_url(url)
-    journal, index = options.get("journal"), options.get("index")
-    scan = index == "scan"
-    bookies = find_bookies(
-        path, Path(journal) if journal else None, Path(index) if index and not scan else None
-    )
-    parts = [part for bookie in bookies for part in _open_bookie(url, bookie, scan)]
+    scan = split_url(url)[1].get("index") == "scan"
+    parts = [part for bookie in layouts_of(url) for part in _open_bookie(url, bookie, scan)]
     return JoinedEntries(parts, url)
 
 

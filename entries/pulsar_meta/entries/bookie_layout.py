@@ -23,6 +23,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie
 from pulsar_meta.entries.data_files import entry_logs, journals
 from pulsar_meta.entries.locations import PATTERN
 
+DISK: Final = "bookie-disk:"
 OPTIONS: Final = ("journal", "index")
 CURRENT: Final = "current"
 MAX_DEPTH: Final = 3
@@ -108,6 +109,17 @@ def split_url(url: str) -> tuple[Path, dict[str, str]]:
     if unknown or not path:
         raise UsageError("expected bookie-disk:PATH[?journal=PATH&index=PATH]", source=redact(url))
     return Path(path.removeprefix("//") if path.startswith("///") else path), options
+
+
+def layouts_of(url: str) -> list[BookieLayout]:
+    """Return the layout of every bookie of a `bookie-disk:` URL.
+
+    Raises UsageError if the URL is invalid, and NotFoundError if there is no bookie.
+    """
+    path, options = split_url(url)
+    journal, index = options.get("journal"), options.get("index")
+    apart = Path(index) if index and index != "scan" else None
+    return find_bookies(path, Path(journal) if journal else None, apart)
 
 
 def find_bookies(path: Path, journal: Path | None = None, index: Path | None = None) -> list[BookieLayout]:

@@ -29,9 +29,9 @@ from typing import Any, Final, Generic, TypeVar
 from pulsar_meta.access.processes import portable
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UnreachableError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.bookie_layout import DISK
 from pulsar_meta.entries.data_files import DataFiles
 
-DISK: Final = "bookie-disk:"
 # Reading less than this takes no longer than starting a process.
 WORTH_BYTES: Final = 512 << 20
 # Neither does reading fewer entries than these.

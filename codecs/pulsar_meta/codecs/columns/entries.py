@@ -74,8 +74,8 @@ class Column:
                 changed[row] = wrapped(value or 0)
         return Column(changed, present, None if self.names is None else tuple(names) or ("",))
 
-    def chosen(self, rows: Rows) -> Column:
-        """Return the column with only some rows."""
+    def chosen(self, rows: Rows | Positions) -> Column:
+        """Return the column with only some rows, or with its rows in another order."""
         return Column(self.values[rows], self.present[rows], self.names)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.bookie_layout import find_bookies, split_url
+from pulsar_meta.entries.bookie_layout import DISK, find_bookies, split_url
 from pulsar_meta.jobs.check.broker_records import broker_findings
 from pulsar_meta.jobs.check.cases import shared_ledgers
 from pulsar_meta.jobs.check.cluster import (
@@ -76,7 +76,6 @@ from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import current_store
 
 _OF_COMPACTED: Final = ("compaction-ledger-missing", "compaction-ledger-foreign")
-_DISK: Final = "bookie-disk:"
 # The number of topics that are checked before all ledgers are indexed, for a quick first answer.
 EARLY: Final = 200
 # The number of partitioned topics whose numbers of partitions are kept for the partitions that follow.
@@ -302,7 +301,7 @@ class Checkup:
     def _of_cookies(self, index: LedgerIndex) -> Iterator[Finding]:
         """Yield the disks with a wrong cookie. They come first, because they may explain other findings."""
         if self.context.bookkeeper:
-            urls = (url for url in self.urls if url.startswith(_DISK))
+            urls = (url for url in self.urls if url.startswith(DISK))
             disks = [disk for url in urls for disk in find_bookies(split_url(url)[0])]
             yield from cookie_findings(disks, index.around)
 

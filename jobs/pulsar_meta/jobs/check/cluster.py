@@ -24,17 +24,16 @@ from pulsar_meta.jobs.check.foreign_disks import INSTANCE_ID
 from pulsar_meta.jobs.check.ledger_facts import read_facts
 from pulsar_meta.jobs.check.ledger_index import AVAILABLE, COOKIES, BookieRecords, LedgerIndex
 from pulsar_meta.jobs.check.topic_view import TopicView
+from pulsar_meta.jobs.rewrite.guards import OWNERS
+from pulsar_meta.jobs.rewrite.readable import BROKERS
+from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.stores.base import Store
 
 # The most ledgers or bookies that a finding names.
 _NAMED: Final = 10
 LAYOUT: Final = f"{LEDGERS}/LAYOUT"
-GENERATOR: Final = f"{LEDGERS}/idgen"
 # Sources: apache/bookkeeper LedgerLayout.parseLayout.
 _LAYOUT_VERSIONS: Final = (1, 2)
-_BROKERS: Final = "/loadbalance/brokers"
-# The owners of bundles.
-_OWNERS: Final = "/namespace"
 _WITH_SESSIONS: Final = ("zk", "zk-files", "etcd", "rocksdb")
 _SYSTEM_TOPICS: Final = (
     "__change_events",
@@ -214,9 +213,9 @@ def registration_findings(store: Store, around: BookieRecords) -> Iterator[Findi
     """
     if store.url.partition(":")[0] not in _WITH_SESSIONS:
         return
-    brokers = store.read_many([f"{_BROKERS}/{name}" for name in store.children(_BROKERS)])
+    brokers = store.read_many([f"{BROKERS}/{name}" for name in store.children(BROKERS)])
     bookies = (record for path, record in around.other.items() if path.startswith(AVAILABLE))
-    owners = (record for record in store.scan(_OWNERS) if record.value)
+    owners = (record for record in store.scan(OWNERS) if record.value)
     for record in (*filter(None, brokers), *bookies, *owners):
         if not record.ephemeral and not record.path.endswith("/readonly"):
             yield finding(
@@ -254,7 +253,7 @@ def blocked(view: TopicView, findings: Sequence[Finding], store: Store) -> Itera
 
 def older_store(store: Store, source: EntrySource, index: LedgerIndex) -> Iterator[Finding]:
     """Yield a finding if disks have ledgers that the store doesn't know, with ids that are still to come."""
-    following = None if store.origin else store.next_sequence(GENERATOR)
+    following = None if store.origin else store.next_sequence(IDGEN)
     if following is None or any(part.bookies is None for part in source.parts):
         return
     if len(index) and following <= int(index.ids[-1]):
@@ -270,7 +269,7 @@ def older_store(store: Store, source: EntrySource, index: LedgerIndex) -> Iterat
             "store-older-than-disks",
             f"the next id of the store is {following}, but the disks have ledgers up to {above[-1]}: it is"
             " from before they were created",
-            path=GENERATOR,
+            path=IDGEN,
             evidence={"highest": above[-1], "next": following, "ledgers": len(above)},
         )
 
@@ -281,7 +280,7 @@ def generator(store: Store, index: LedgerIndex) -> Iterator[Finding]:
         return
     ids = index.ids
     short = ids[ids < SHORT_LEDGER_LIMIT]
-    following = store.next_sequence(GENERATOR)
+    following = store.next_sequence(IDGEN)
     if following is None or not len(short) or len(short) < len(ids):
         return
     highest = int(short[-1])
@@ -290,6 +289,6 @@ def generator(store: Store, index: LedgerIndex) -> Iterator[Finding]:
             "ledger-id-ahead",
             f"the next ledger would get id {following}, but {highest} exists: free ids below it would be used"
             " again",
-            path=GENERATOR,
+            path=IDGEN,
             evidence={"next": following, "highest": highest},
         )

@@ -45,8 +45,8 @@ _KINDS: Final[Mapping[str, Any]] = {
     "ledgers with positions": list[tuple[int, tuple[int, int]]],
 }
 PROGRAM: Final = "pulsar-meta"
-_PARTITIONED: Final = "/admin/partitioned-topics/"
-_SCHEMAS: Final = "/schemas/"
+PARTITIONED: Final = "/admin/partitioned-topics/"
+SCHEMAS: Final = "/schemas/"
 # Findings about a record of any kind: the kind of its path selects the command.
 _OF_ANY_RECORD: Final = frozenset(("record-undecodable", "record-empty", "record-wrong-kind"))
 _PLACEHOLDERS: Final = frozenset(("TOPIC", "LEDGER", "PARTITIONED", "CURSOR", "SCHEMA"))
@@ -354,11 +354,11 @@ def _places_by_path(finding: Finding) -> Mapping[str, str]:
     topic = TopicName.from_path(path)
     if topic is not None and finding.cursor is None:
         return {"TOPIC": str(topic)}
-    if path.startswith(_PARTITIONED):
-        return _named_by("PARTITIONED", path.removeprefix(_PARTITIONED), "/persistent/")
+    if path.startswith(PARTITIONED):
+        return _named_by("PARTITIONED", path.removeprefix(PARTITIONED), "/persistent/")
     if finding.topic is not None and finding.cursor is not None:
         return {"TOPIC": finding.topic, "CURSOR": finding.cursor}
-    return _named_by("SCHEMA", path.removeprefix(_SCHEMAS), "/") if path.startswith(_SCHEMAS) else {}
+    return _named_by("SCHEMA", path.removeprefix(SCHEMAS), "/") if path.startswith(SCHEMAS) else {}
 
 
 def _named_by(placeholder: str, path: str, separator: str) -> Mapping[str, str]:

@@ -15,19 +15,17 @@ from typing import Any, Final
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, POLICIES_ROOTS, PoliciesPlace, TopicName, policies_place
-from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.check.codes import PARTITIONED, SCHEMAS, Finding, Severity, finding
 from pulsar_meta.stores.base import Store
 
-PARTITIONED: Final = "/admin/partitioned-topics/"
 POLICIES: Final = "/admin/policies/"
 LOCAL_POLICIES: Final = "/admin/local-policies/"
-_SCHEMAS: Final = "/schemas/"
 CLUSTERS: Final = "/admin/clusters/"
 # Topics of these domains have a record.
 _RECORDED: Final = ("persistent", "topic")
 # The number of topics with policies whose records are read at once.
 BATCH: Final = 200
-_BY_NAMESPACE: Final = (POLICIES, LOCAL_POLICIES, _SCHEMAS, PARTITIONED, f"{MANAGED_LEDGERS}/")
+_BY_NAMESPACE: Final = (POLICIES, LOCAL_POLICIES, SCHEMAS, PARTITIONED, f"{MANAGED_LEDGERS}/")
 _DOMAINS: Final = ("persistent", "non-persistent", "topic", "segment")
 # Brokers' heartbeat topics are in namespaces without policies.
 _BROKER_TENANTS: Final = ("pulsar", "sla-monitor")
@@ -224,7 +222,7 @@ def _namespace_of(below: str, parent: str) -> str | None:
     if parent in (POLICIES, LOCAL_POLICIES):
         # A V1 namespace has its cluster in between, so its path also looks like a child of a V2 namespace.
         return below if len(parts) in (2, 3) else None
-    if parent == _SCHEMAS:
+    if parent == SCHEMAS:
         return "/".join(parts[:-1]) if len(parts) in (3, 4) else None
     at = next((at for at, part in enumerate(parts) if part in _DOMAINS and at >= 2), None)
     return None if at is None or at > 3 or len(parts) <= at + 1 else "/".join(parts[:at])

@@ -17,10 +17,10 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
-from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.check.codes import PARTITIONED, Finding, Severity, finding
 from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.ledger_facts import read_facts
-from pulsar_meta.jobs.check.namespaces import BATCH, PARTITIONED, partitions_of
+from pulsar_meta.jobs.check.namespaces import BATCH, partitions_of
 from pulsar_meta.jobs.rewrite.readable import parse_version
 from pulsar_meta.jobs.topics.topic import Topic, read_topic
 from pulsar_meta.stores.base import Store, Versioned

@@ -32,12 +32,12 @@ from typing import Final
 
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.cluster import GENERATOR
 from pulsar_meta.jobs.check.codes import Finding, code
 from pulsar_meta.jobs.check.foreign_disks import split_disks
 from pulsar_meta.jobs.check.scan import TopicScan, reads_entries
 from pulsar_meta.jobs.check.schemas import schema_findings
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import current_store
 
@@ -229,7 +229,7 @@ class SnapshotTiming:
     @cached_property
     def _next_ledger(self) -> int | None:
         """The id that the next ledger would have had when the snapshot began."""
-        return self.store.next_sequence(GENERATOR)
+        return self.store.next_sequence(IDGEN)
 
     @cached_property
     def _last_ledger(self) -> int:

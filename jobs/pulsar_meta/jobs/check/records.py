@@ -17,12 +17,11 @@ from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, open_envelope
 from pulsar_meta.codecs.names import TopicName, decode_name, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.broker_records import CONFIGURATION, configuration_fault
-from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
+from pulsar_meta.jobs.check.codes import PARTITIONED, Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.namespaces import (
     CLUSTERS,
     LOCAL_POLICIES,
-    PARTITIONED,
     POLICIES,
     bundle_findings,
     partitions_of,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.check.codes import PARTITIONED
 from pulsar_meta.jobs.check.ledger_facts import owner_hash
-from pulsar_meta.jobs.check.namespaces import PARTITIONED, Namespaces, partitions_of
+from pulsar_meta.jobs.check.namespaces import Namespaces, partitions_of
 from pulsar_meta.jobs.topics.related import names_source
 from pulsar_meta.stores.base import Versioned
 

@@ -29,7 +29,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rewrite.rules import read_settings
 from pulsar_meta.jobs.seek.readings import Reading, read_one
-from pulsar_meta.jobs.topics.backlog import Backlog, Run, backlog
+from pulsar_meta.jobs.topics.backlog import Backlog, Run, backlog, count_entries
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.cursors import CursorState, Recovery, recovered
 from pulsar_meta.jobs.topics.nearest import missing
@@ -278,7 +278,7 @@ class BacklogAges:
 
         An entry can be older than the ledger, because brokers stamp messages before they wait for a ledger.
         """
-        total, closed = _count(runs), ledger.closed_at
+        total, closed = count_entries(runs), ledger.closed_at
         first, last = runs[0].first, runs[-1].last
         oldest, youngest = self._time(ledger.ledger_id, first), self._time(ledger.ledger_id, last)
         if oldest is None or youngest is None:
@@ -323,14 +323,10 @@ class BacklogAges:
         return bisect_left(ENDS, self.now - written)
 
 
-def _count(runs: Sequence[Run]) -> int:
-    return sum(run.last - run.first + 1 for run in runs)
-
-
 def _count_before(runs: Sequence[Run], entry_id: int) -> int:
     """Count the entries before an entry id in the runs of one ledger."""
     at = bisect_right(runs, entry_id, key=lambda run: run.first)
-    whole = _count(runs[: max(0, at - 1)])
+    whole = count_entries(runs[: max(0, at - 1)])
     return whole + (min(runs[at - 1].last, entry_id - 1) - runs[at - 1].first + 1 if at else 0)
 
 

@@ -17,7 +17,7 @@ from typing import Final, TypedDict
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, split_url
+from pulsar_meta.entries.bookie_layout import DISK, BookieLayout, layouts_of
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.disk.usage import DELETED, ORPHAN, Ownership, Usage, by_log
 from pulsar_meta.jobs.disk.whois import retains
@@ -25,7 +25,6 @@ from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Ledger, Report, topics_in
 from pulsar_meta.stores.base import Store
 
-_DISK: Final = "bookie-disk:"
 _JOURNAL: Final = ".txn"
 # Directories of RocksDB databases, in a `current` directory, and index files of interleaved storage.
 _DATABASES: Final = ("locations", "ledgers")
@@ -107,12 +106,8 @@ def bookies_of(urls: Sequence[str]) -> list[BookieLayout]:
     """Return the layout of every bookie below the `bookie-disk:` URLs, each once."""
     layouts: dict[tuple[Path, ...], BookieLayout] = {}
     for url in urls:
-        if url.startswith(_DISK):
-            path, options = split_url(url)
-            journal, index = (
-                Path(options[name]) if name in options else None for name in ("journal", "index")
-            )
-            for layout in find_bookies(path, journal, None if index == Path("scan") else index):
+        if url.startswith(DISK):
+            for layout in layouts_of(url):
                 layouts.setdefault(layout.directories, layout)
     return list(layouts.values())
 

@@ -331,15 +331,15 @@ def export_by_processes(
         return export_piece(job, store, source, piece)
 
     def export(pieces: Sequence[Piece]) -> Iterator[Exported]:
-        work = partial(export_in_process, job)
+        work = partial(export_opened, job)
         shared = SharedWork(jobs, sources.opened, source, work, here, lambda piece: piece.cost)
         return (exported for _, exported in shared.run(pieces))
 
     return export
 
 
-def export_in_process(job: ExportJob, opened: Opened, piece: Piece) -> Exported:
-    """Export one piece in another process."""
+def export_opened(job: ExportJob, opened: Opened, piece: Piece) -> Exported:
+    """Export one piece in another process, which has opened the store and the entries."""
     return export_piece(job, opened.store, opened.entries, piece)
 
 

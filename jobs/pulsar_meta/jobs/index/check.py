@@ -82,7 +82,7 @@ def scan_ledger(source: EntrySource, ledger: Ledger) -> LedgerScan:
     columns = {name: join_columns([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["entry_id"].values, kind="stable")
     if (np.diff(order) < 0).any():
-        columns = {name: _ordered(column, order) for name, column in columns.items()}
+        columns = {name: column.chosen(order) for name, column in columns.items()}
     return examine_columns(ledger_id, columns, entries, placed)
 
 
@@ -154,10 +154,6 @@ def _breaks(
         if named[kind] < NAMED:
             named[kind] += 1
             yield Break(kind, int(ids[at]), int(expected[at]), int(first[at]), int(last[at]))
-
-
-def _ordered(column: Column, order: Positions) -> Column:
-    return Column(column.values[order], column.present[order], column.names)
 
 
 PropertyTruth = Literal["absent", "right", "false", "no-number", "doubled", "unchecked"]

@@ -9,7 +9,6 @@ Source: apache/bookkeeper ScanAndCompareGarbageCollector (deletes the entries of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.names import TopicName, ledger_path
@@ -25,10 +24,9 @@ from pulsar_meta.jobs.topics.evidence import EvidenceReader, TopicLedgers, membe
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import Owner, owners_of
 from pulsar_meta.jobs.topics.topic import Ledger, Report, topic_of
+from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.stores.base import ABSENT, Store, current
 from pulsar_meta.stores.memory import OverlayStore
-
-GENERATOR: Final = "/ledgers/idgen"
 
 
 def repair_adopt(
@@ -127,7 +125,7 @@ def _evidence(
 
 def _behind(store: Store, ledger_id: int) -> list[str]:
     """Return a warning if the generator of ids may assign the ledger's id again."""
-    number = store.next_sequence(GENERATOR)
+    number = store.next_sequence(IDGEN)
     if number is None or number > ledger_id:
         return []
     return [f"the next ledger id is {number}: run repair generator before brokers run"]

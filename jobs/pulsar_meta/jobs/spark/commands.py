@@ -23,7 +23,7 @@ from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
 from pulsar_meta.jobs.entries.entry_reading import present_entries
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts
-from pulsar_meta.jobs.export.pieces import Exported, Exporter, ExportJob, Piece, export_piece
+from pulsar_meta.jobs.export.pieces import Exported, Exporter, ExportJob, Piece, export_opened
 from pulsar_meta.jobs.index.check import LedgerScan, check_topic, scan_ledger
 from pulsar_meta.jobs.index.properties import first_index
 from pulsar_meta.jobs.rebuild import scan as disk_scan
@@ -157,15 +157,10 @@ def export_with_spark(job: ExportJob, sources: Sources, spark: SparkSettings) ->
         tasks = [Task(sources, piece, LEDGER_COST + piece.cost) for piece in pieces]
         with spark_session(spark) as session:
             # In several jobs, so that an export that was killed can continue after the last one.
-            work = partial(export_one, job)
+            work = partial(export_opened, job)
             yield from map_on_workers(session, tasks, work, spark, streaming=True, job_seconds=JOB_SECONDS)
 
     return export
-
-
-def export_one(job: ExportJob, opened: Opened, piece: Piece) -> Exported:
-    """Write the file of one piece."""
-    return export_piece(job, opened.store, opened.entries, piece)
 
 
 def check_indexes_with_spark(

@@ -37,12 +37,12 @@ class Backlog:
     @property
     def entries(self) -> int:
         """The number of unacknowledged entries, without entries of unknown length."""
-        return _count(self.runs)
+        return count_entries(self.runs)
 
     @property
     def acked_entries(self) -> int:
         """The number of acknowledged entries after the position."""
-        return _count(self.acked)
+        return count_entries(self.acked)
 
 
 def backlog(ledgers: Sequence[Ledger], after: Position, acks: Acks) -> Backlog:
@@ -123,5 +123,6 @@ def _between(ranges: Iterable[tuple[int, int]], first: int, end: int) -> Iterato
         yield first, end - 1
 
 
-def _count(runs: Iterable[Run]) -> int:
+def count_entries(runs: Iterable[Run]) -> int:
+    """Return the number of entries in some runs."""
     return sum(run.last - run.first + 1 for run in runs)

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.bookie_layout import NOWHERE, BookieLayout, find_bookies, place, split_url
+from pulsar_meta.entries.bookie_layout import DISK, NOWHERE, BookieLayout, layouts_of, place
 from pulsar_meta.entries.data_files import entry_logs, journals
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.data_files import DataFiles
     from pulsar_meta.entries.locations import LedgerLocations
 
-DISK: Final = "bookie-disk:"
 Part = Literal["cookie", "directory", "index", "journal", "disk"]
 
 
@@ -253,13 +252,7 @@ def _layouts(urls: Iterable[str]) -> Iterator[BookieLayout]:
         if not url.startswith(DISK):
             continue
         try:
-            path, options = split_url(url)
-            index = options.get("index")
-            yield from find_bookies(
-                path,
-                Path(options["journal"]) if "journal" in options else None,
-                Path(index) if index and index != "scan" else None,
-            )
+            yield from layouts_of(url)
         except (NotFoundError, UsageError, UnreachableError):
             # The error was reported when the source was opened.
             continue
