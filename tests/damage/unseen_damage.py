@@ -282,6 +282,16 @@ def _entry_77(locator: SchemaLocator) -> None:
         version.position.entryId = 77
 
 
+def _known_nodes(case: Scenario) -> None:
+    """Nodes that BookKeeper uses, with and without parents."""
+    for name in (
+        *("underreplication", "underreplication/ledgers/0000/0000/0000/0001/urL0000000001", "idgen-long"),
+        *("idgen-long/HOB-0000000001", "available", "available/readonly", "cookies", "00", "00/0000", "000"),
+        *("000/0000/0000/0000", "ID-0000000001"),
+    ):
+        case.put(f"{LEDGERS}/{name}", b"")
+
+
 def _newer(locator: SchemaLocator) -> None:
     locator.info.version += 1
 
@@ -427,6 +437,12 @@ _OF_CLUSTERS: Final = {
         _value(f"{LEDGERS}/LAYOUT", b"9\norg.apache.FlatLedgerManagerFactory:1"), "record-undecodable"
     ),
     "layout flat": Kind(_value(f"{LEDGERS}/LAYOUT", b"2\norg.apache.FlatLedgerManagerFactory:1"), None),
+    "unknown node of ledgers": Kind(_value(f"{LEDGERS}/backup", b"x"), "record-undecodable"),
+    "unknown node with a flat ledger": Kind(_value(f"{LEDGERS}/L0000000025", b"x"), "record-undecodable"),
+    "unknown node with a wrong number": Kind(_value(f"{LEDGERS}/00/0000/L00x5", b"x"), "record-undecodable"),
+    "unknown node without its letter": Kind(_value(f"{LEDGERS}/00/0000/0025", b"x"), "record-undecodable"),
+    "unknown node after a ledger": Kind(_value(f"{LEDGERS}/00/0000/L0025/x", b"x"), "record-undecodable"),
+    "known nodes of ledgers": Kind(_known_nodes, None),
     "cluster garbage": Kind(_value("/admin/clusters/standalone", b"{"), "record-undecodable"),
     "policies are a list": Kind(_value(_POLICIES, b"[]"), "record-undecodable"),
     "policies empty": Kind(_value(_POLICIES, b""), "record-empty"),

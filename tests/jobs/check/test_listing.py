@@ -15,7 +15,11 @@ import pytest
 
 from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.jobs.check import ledger_index
+from pulsar_meta.jobs.check.checkup import checkup
+from pulsar_meta.jobs.check.codes import Severity
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.ledger_index import index_ledgers, join_indexes
+from pulsar_meta.stores.base import Versioned
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.damage import healthy_store
 
@@ -67,3 +71,24 @@ def test_membership_is_decided_for_each_number(count: int) -> None:
     ordered = ledger_index.in_order(others)
     mask = ledger_index.are_among(np.array(numbers, np.int64), ordered).tolist()
     assert mask == [number in set(others) for number in numbers]
+
+
+def test_all_unknown_paths_are_counted_and_the_first_are_kept(capture: Capture) -> None:
+    store = healthy_store(capture("pulsar-4.2.4"))
+    for number in range(15):
+        path = f"{LEDGERS}/copy-{number:02}"
+        store.values[path] = Versioned(path, b"x", 0, None, None)
+    records = list(store.scan(LEDGERS))
+    for index in (
+        index_ledgers(records),
+        join_indexes([index_ledgers(records[::2]), index_ledgers(records[1::2])]),
+    ):
+        assert index.around.unknown == tuple(f"{LEDGERS}/copy-{number:02}" for number in range(10))
+        assert index.around.unknown_count == 15
+    run = checkup(store, None, (), CheckOptions(min_age=0))
+    notes = [each for each in run.findings() if (each.path or "").startswith(f"{LEDGERS}/copy-")]
+    assert {(each.code, each.severity, each.repair) for each in notes} == {
+        ("record-undecodable", Severity.NOTE, None)
+    }
+    assert len(notes) == 10
+    assert run.not_checked[f"5 more records below {LEDGERS}"] == "BookKeeper has no such paths"

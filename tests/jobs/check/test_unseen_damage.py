@@ -20,6 +20,8 @@ CAPTURES = ("pulsar-4.2.4", "pulsar-4.2.4-3bookies")
 OF_BROKERS = (
     *("cluster: settings ", "cluster: registration ", "cluster: leader "),
     *(
+        "cluster: unknown node ",
+        "cluster: known nodes ",
         "cluster: partitions of a ",
         "cluster: no partitions of ",
         "cluster: load of a bundle",

@@ -26,6 +26,7 @@ from pulsar_meta.jobs.check.cluster import (
     older_store,
     record_findings,
     registration_findings,
+    unknown_paths,
 )
 from pulsar_meta.jobs.check.codes import Finding, Severity, code, finding, with_repair
 from pulsar_meta.jobs.check.context import (
@@ -411,6 +412,10 @@ class Checkup:
         """Yield findings that need all topics: unreferenced ledgers, bookies, the generator of ids."""
         yield from self.totals.namespaces.findings(self.store)
         yield from broker_findings(self.store)
+        yield from unknown_paths(self.store, index.around)
+        more = index.around.unknown_count - len(index.around.unknown)
+        if more:
+            self.not_checked[f"{more} more records below {LEDGERS}"] = "BookKeeper has no such paths"
         yield from self._orphan_objects()
         if self.source is not None and self._reads_entries:
             self._note_late_faults(self.source)

@@ -1,8 +1,9 @@
 """Problems of a whole cluster: bookies, cookies, system topics, the generator of ledger ids.
 
-Sources: apache/bookkeeper Cookie.java (verify), LegacyCookieValidation, ZKRegistrationManager,
-RoundRobinDistributionSchedule; apache/pulsar PulsarRegistrationManager, SystemTopicBasedTopicPoliciesService,
-PulsarLedgerIdGenerator. Tested with 4.0.7 and 4.2.4.
+Sources: apache/bookkeeper Cookie.java (verify), AbstractZkLedgerManager (ledgerListToSet),
+LegacyCookieValidation, ZKRegistrationManager, RoundRobinDistributionSchedule; apache/pulsar
+PulsarRegistrationManager, SystemTopicBasedTopicPoliciesService, PulsarLedgerIdGenerator. Tested with 4.0.7
+and 4.2.4.
 """
 
 from __future__ import annotations
@@ -185,6 +186,19 @@ def record_findings(around: BookieRecords) -> Iterator[Finding]:
         except DecodeError as error:
             text = f"{error.message}: bookies don't start with it"
             yield finding("record-undecodable", text, path=path, evidence={"size": len(record.value)})
+
+
+def unknown_paths(store: Store, around: BookieRecords) -> Iterator[Finding]:
+    """Yield the first records below `/ledgers` that BookKeeper does not read, if they are still there."""
+    for record in filter(None, store.read_many(list(around.unknown))):
+        yield finding(
+            "record-undecodable",
+            "its path is neither that of a ledger nor that of another record of BookKeeper, which ignores it"
+            " or takes it for a ledger with another number",
+            severity=Severity.NOTE,
+            path=record.path,
+            evidence={"size": len(record.value)},
+        )
 
 
 def _check_layout(value: bytes) -> None:

@@ -1,11 +1,13 @@
 """BookKeeper's metadata of all ledgers as columns of numbers, or of single ledgers as they are needed.
 
-Sources: apache/bookkeeper ZKRegistrationManager (cookies, available).
+Sources: apache/bookkeeper ZKRegistrationManager (cookies, available), AbstractZkLedgerManager
+(isSpecialZnode, isLedgerParentNode, ledgerListToSet).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +44,16 @@ if TYPE_CHECKING:
 COOKIES: Final = f"{LEDGERS}/cookies/"
 AVAILABLE: Final = f"{LEDGERS}/available/"
 OTHER_PATHS: Final = (COOKIES, AVAILABLE, f"{LEDGERS}/INSTANCEID", f"{LEDGERS}/LAYOUT")
+# The paths below /ledgers that BookKeeper and Pulsar use, besides those of ledgers.
+_KNOWN: Final = re.compile(
+    f"{LEDGERS}/(LAYOUT|INSTANCEID"
+    "|(available|cookies|underreplication|auditors|idgen|idgen-long|ID-[^/]*)(/.*)?)",
+    re.DOTALL,
+)
+# The parents of ledgers, which are empty.
+_PARENT: Final = re.compile(f"{LEDGERS}(/[0-9]{{2,3}}(/[0-9]{{4}}){{0,3}})?")
+# The most unknown paths that are kept; the others are counted.
+KEPT_UNKNOWN: Final = 10
 # The roles of ledgers, by number.
 ROLES: Final = ("", "other", "data", "cursor", "compacted", "delayed-index-bucket", "schema")
 _ROLES: Final = {name: number for number, name in enumerate(ROLES)}
@@ -62,10 +74,15 @@ _REMEMBERED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class BookieRecords:
-    """The records below `/ledgers` that are not ledgers; `newest` is the newest time there, in ms."""
+    """The records below `/ledgers` that are not ledgers; `newest` is the newest time there, in ms.
+
+    `unknown` are the first paths that neither BookKeeper nor Pulsar uses, `unknown_count` is their number.
+    """
 
     other: dict[str, Versioned] = field(default_factory=dict)
     newest: int | None = None
+    unknown: tuple[str, ...] = ()
+    unknown_count: int = 0
 
     @property
     def cookies(self) -> frozenset[str]:
@@ -266,6 +283,7 @@ def index_ledgers(
 ) -> LedgerIndex:
     """Index records below `/ledgers`: all of them, or a part."""
     rows, broken, other = _Rows(), dict[int, DecodeError](), dict[str, Versioned]()
+    unknown, unknown_count = list[str](), 0
     newest, present = 0, int(time() * 1000)
     for record in records:
         advance(1)
@@ -275,6 +293,9 @@ def index_ledgers(
         if ledger_id is None:
             if path.startswith(OTHER_PATHS):
                 other[path] = record
+            elif not _KNOWN.fullmatch(path) and (record.value or not _PARENT.fullmatch(path)):
+                unknown_count += 1
+                unknown += [path] if len(unknown) < KEPT_UNKNOWN else []
             continue
         try:
             facts = facts_of(ledger_id, record)
@@ -285,7 +306,7 @@ def index_ledgers(
         if newest < (facts.created or 0) <= present:
             newest = facts.created or 0
         rows.add(ledger_id, facts)
-    return rows.finish(broken, BookieRecords(other, newest or None))
+    return rows.finish(broken, BookieRecords(other, newest or None, tuple(unknown), unknown_count))
 
 
 def join_indexes(parts: Iterable[LedgerIndex]) -> LedgerIndex:
@@ -294,6 +315,7 @@ def join_indexes(parts: Iterable[LedgerIndex]) -> LedgerIndex:
 
     numbers: dict[Members, int] = {}
     broken, other, newest = dict[int, DecodeError](), dict[str, Versioned](), 0
+    unknown, unknown_count = list[str](), 0
     columns: list[list[NDArray[np.int64]]] = [[] for _ in range(_OWN)]
     for part in parts:
         own = part.columns[:_OWN]
@@ -309,7 +331,10 @@ def join_indexes(parts: Iterable[LedgerIndex]) -> LedgerIndex:
         broken |= part.broken
         other |= part.around.other
         newest = max(newest, part.around.newest or 0)
-    return LedgerIndex(_ordered(columns), list(numbers), broken, BookieRecords(other, newest or None))
+        unknown += part.around.unknown
+        unknown_count += part.around.unknown_count
+    around = BookieRecords(other, newest or None, tuple(sorted(unknown)[:KEPT_UNKNOWN]), unknown_count)
+    return LedgerIndex(_ordered(columns), list(numbers), broken, around)
 
 
 def _ordered(columns: list[list[NDArray[np.int64]]]) -> NDArray[np.int64]:
