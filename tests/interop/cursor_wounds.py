@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, decode_managed_ledger
@@ -11,6 +10,7 @@ from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
+from tests.interop.changed_records import delete, edit
 from tests.interop.cursor_topics import PREFIX, TWICE
 
 COMPACTION = "__compaction"
@@ -47,15 +47,6 @@ def schema_path(name: str) -> str:
 
 def cursor(name: str, subscription: str = "work") -> str:
     return TopicName.parse(PREFIX + name).cursor_path(subscription)
-
-
-def edit(store: Store, path: str, change: Callable[[bytes], bytes]) -> None:
-    held = store.read(path)
-    store.put(path, change(held.value), held.version)
-
-
-def delete(store: Store, path: str) -> None:
-    store.delete(path, store.read(path).version)
 
 
 def state_ledger(store: Store, name: str, subscription: str) -> int:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding
 from pulsar_meta.jobs.check.context import CheckOptions
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
+from tests.interop.changed_records import edit, edit_topic
 from tests.servers.jvm import JavaFailed, Jvm
 from tests.servers.pulsar import PulsarStandalone
 from tests.servers.transactions import CLIENT, SETTINGS
@@ -31,20 +32,17 @@ Damage = Callable[[Store], None]
 def with_property(value: str) -> Damage:
     """Change the id after which the coordinator continues, since the last ledger of its log is empty."""
 
-    def damage(store: Store) -> None:
-        record = store.read(LOG.path)
-        info = decode_managed_ledger(record.value)
+    def change(info: ManagedLedgerInfo) -> None:
         [pair] = info.properties
         assert (pair.key, pair.value) == ("max_local_txn_id", str(HIGHEST))
         pair.value = value
-        store.put(LOG.path, info.SerializeToString(), record.version)
 
-    return damage
+    return lambda store: edit_topic(store, str(LOG), change)
 
 
 def with_no_partitions(store: Store) -> None:
     """Count no coordinators. If the record were missing, a standalone would write it."""
-    store.put(COORDINATORS, b'{"partitions":0}', store.read(COORDINATORS).version)
+    edit(store, COORDINATORS, lambda value: b'{"partitions":0}')
 
 
 def outcome(version: str, data: Path, damage: Damage) -> tuple[Finding, str]:

@@ -11,11 +11,10 @@ from typing import Any
 import pulsar
 import pytest
 
-from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
-from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.registry import open_store
+from tests.interop.changed_records import edit, edit_ledger, edit_topic, topic_record
 from tests.servers.admin import AdminError
 from tests.servers.pulsar import PulsarStandalone
 
@@ -25,34 +24,6 @@ DEFAULT = "persistent://public/default"
 FAN = "/managed-ledgers/public/default/persistent/fanout/fan-001"
 # How long a client tries.
 SECONDS = 10
-
-
-def rewrite(store: Store, path: str, change: Callable[[bytes], bytes]) -> None:
-    record = store.read(path)
-    store.put(path, change(record.value), record.version)
-
-
-def topic_record(store: Store, name: str, change: Callable[[Any], None]) -> None:
-    """Change the list of a topic in `public/default`."""
-
-    def changed(value: bytes) -> bytes:
-        info = decode_managed_ledger(value)
-        change(info)
-        return info.SerializeToString()
-
-    rewrite(store, TopicName.parse(name).path, changed)
-
-
-def last_ledger(store: Store, name: str, change: Callable[[Any], None]) -> None:
-    """Change BookKeeper's metadata of a topic's last ledger."""
-    info = decode_managed_ledger(store.read(TopicName.parse(name).path).value)
-
-    def changed(value: bytes) -> bytes:
-        decoded = decode_ledger_metadata(value)
-        change(decoded.metadata)
-        return encode_ledger_metadata(decoded)
-
-    rewrite(store, ledger_path(info.ledgerInfo[-1].ledgerId), changed)
 
 
 def set_index(value: str) -> Callable[[Any], None]:
@@ -74,7 +45,7 @@ def invert_range(store: Store, path: str) -> None:
         added.lowerEndpoint.entryId, added.upperEndpoint.entryId = 7, 3
         return info.SerializeToString()
 
-    rewrite(store, path, changed)
+    edit(store, path, changed)
 
 
 def add_namespace(store: Store, name: str, boundaries: list[str]) -> None:
@@ -94,11 +65,11 @@ def damage(store: Store) -> None:
     def large_quorum(metadata: Any) -> None:
         metadata.quorumSize = 2
 
-    topic_record(store, "codec-lz4", set_index("3"))
-    topic_record(store, "codec-none", set_index("x"))
-    topic_record(store, "strings", ended)
+    edit_topic(store, "codec-lz4", set_index("3"))
+    edit_topic(store, "codec-none", set_index("x"))
+    edit_topic(store, "strings", ended)
     invert_range(store, FAN)
-    last_ledger(store, "cpp-lz4", large_quorum)
+    edit_ledger(store, topic_record(store, "cpp-lz4").ledgerInfo[-1].ledgerId, large_quorum)
     add_namespace(store, "public/split", ["0x00000000", "0x80000000"])
     add_namespace(store, "public/hole", ["0x00000000", "0x80000000", "0x40000000", "0xffffffff"])
     add_namespace(store, "nobody/here", ["0x00000000", "0xffffffff"])

@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
-from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
@@ -27,6 +25,13 @@ from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb import SEQUENTIAL_ID
 from tests.cli.program import as_text, environment, pulsar_meta_here
+from tests.interop.changed_records import (
+    delete,
+    edit,
+    edit_ledger,
+    edit_topic,
+    topic_record,
+)
 from tests.servers.pulsar import PulsarStandalone, release
 
 pytestmark = pytest.mark.interop
@@ -65,69 +70,58 @@ class Wound:
     stalls_at: int = 0
 
 
-def info_of(store: Store, topic: str) -> ManagedLedgerInfo:
-    return decode_managed_ledger(store.read(TopicName.parse(topic).path).value)
-
-
 def ledger_of(store: Store, topic: str, at: int) -> int:
-    return info_of(store, topic).ledgerInfo[at].ledgerId
-
-
-def write(store: Store, path: str, value: bytes) -> None:
-    store.put(path, value, store.read(path).version)
+    return topic_record(store, topic).ledgerInfo[at].ledgerId
 
 
 def metadata_gone(at: int) -> Callable[[Store, str], None]:
-    def make(store: Store, topic: str) -> None:
-        path = ledger_path(ledger_of(store, topic, at))
-        store.delete(path, store.read(path).version)
-
-    return make
+    return lambda store, topic: delete(store, ledger_path(ledger_of(store, topic, at)))
 
 
 def record_gone(store: Store, topic: str) -> None:
-    path = TopicName.parse(topic).path
-    store.delete(path, store.read(path).version)
+    delete(store, TopicName.parse(topic).path)
 
 
 def record_garbage(store: Store, topic: str) -> None:
-    write(store, TopicName.parse(topic).path, b"\xff\xfe\xfd garbage \x00\x01")
+    edit(store, TopicName.parse(topic).path, lambda value: b"\xff\xfe\xfd garbage \x00\x01")
 
 
 def counts_zero(store: Store, topic: str) -> None:
-    info = info_of(store, topic)
-    info.ledgerInfo[1].entries = info.ledgerInfo[1].size = info.ledgerInfo[1].timestamp = 0
-    write(store, TopicName.parse(topic).path, info.SerializeToString())
+    def change(info: ManagedLedgerInfo) -> None:
+        info.ledgerInfo[1].entries = info.ledgerInfo[1].size = info.ledgerInfo[1].timestamp = 0
+
+    edit_topic(store, topic, change)
 
 
 def ends_at(at: int, last: int) -> Callable[[Store, str], None]:
-    def make(store: Store, topic: str) -> None:
-        path = ledger_path(ledger_of(store, topic, at))
-        decoded = decode_ledger_metadata(store.read(path).value)
-        decoded.metadata.state, decoded.metadata.lastEntryId = LedgerMetadataFormat.CLOSED, last
-        write(store, path, encode_ledger_metadata(decoded))
+    def change(metadata: LedgerMetadataFormat) -> None:
+        metadata.state, metadata.lastEntryId = LedgerMetadataFormat.CLOSED, last
 
-    return make
+    return lambda store, topic: edit_ledger(store, ledger_of(store, topic, at), change)
 
 
 def not_listed(store: Store, topic: str) -> None:
-    info = info_of(store, topic)
-    del info.ledgerInfo[1]
-    write(store, TopicName.parse(topic).path, info.SerializeToString())
+    def change(info: ManagedLedgerInfo) -> None:
+        del info.ledgerInfo[1]
+
+    edit_topic(store, topic, change)
 
 
 def one_entry_more(store: Store, topic: str) -> None:
     """List and metadata count an entry that no bookie has."""
+
+    def change(info: ManagedLedgerInfo) -> None:
+        info.ledgerInfo[1].entries = 11
+
     ends_at(1, 10)(store, topic)
-    info = info_of(store, topic)
-    info.ledgerInfo[1].entries = 11
-    write(store, TopicName.parse(topic).path, info.SerializeToString())
+    edit_topic(store, topic, change)
 
 
 def terminated(store: Store, topic: str) -> None:
-    info = info_of(store, topic)
-    info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = info.ledgerInfo[1].ledgerId, 4
-    write(store, TopicName.parse(topic).path, info.SerializeToString())
+    def change(info: ManagedLedgerInfo) -> None:
+        info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = info.ledgerInfo[1].ledgerId, 4
+
+    edit_topic(store, topic, change)
 
 
 LEFT = (*range(10), *range(20, SENT))
@@ -297,8 +291,7 @@ def clinic(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         with open_store(clinic.store, read_only=False) as store:
             for wound, done in WOUNDS.items():
                 done.make(store, name_of(wound))
-            record = TopicName.parse("parted").partitioned_path
-            store.delete(record, store.read(record).version)
+            delete(store, TopicName.parse("parted").partitioned_path)
         clinic.keep("wounded")
         yield clinic
 
@@ -376,7 +369,7 @@ def test_a_generator_that_was_set_back(clinic: Clinic) -> None:
     clinic.run("repair", "partitions", "parted", "--yes")
     with open_store(clinic.store, read_only=False) as store:
         back: Any = store
-        ids = [ledger.ledgerId for ledger in info_of(store, topic).ledgerInfo]
+        ids = [ledger.ledgerId for ledger in topic_record(store, topic).ledgerInfo]
         right = store.next_sequence("/ledgers/idgen") or 0
         back._write({SEQUENTIAL_ID.decode(): (0).to_bytes(8, "big")})
     clinic.keep("set-back")
@@ -384,7 +377,9 @@ def test_a_generator_that_was_set_back(clinic: Clinic) -> None:
     clinic.read(topic, None, subscribed=False)
     clinic.pulsar.stop()
     with open_store(clinic.store) as store:
-        low = [ledger.ledgerId for ledger in info_of(store, topic).ledgerInfo if ledger.ledgerId < ids[-1]]
+        low = [
+            ledger.ledgerId for ledger in topic_record(store, topic).ledgerInfo if ledger.ledgerId < ids[-1]
+        ]
     # A free id was used again, or loading failed at those that are not, and each try used one up.
     said = clinic.pulsar.log.read_bytes()
     assert set(low) - set(ids) or b"Bad ledger metadata version error code: -17" in said
@@ -426,11 +421,11 @@ def test_striped_ledgers(capture: Callable[[str], Path], tmp_path: Path) -> None
 
 
 def leave_first_metadata(store: Store, topic: str) -> None:
-    info = info_of(store, topic)
-    kept = [ledger for ledger in info.ledgerInfo if ledger.entries]
-    del info.ledgerInfo[:]
-    info.ledgerInfo.extend(kept)
-    write(store, TopicName.parse(topic).path, info.SerializeToString())
-    for ledger in kept[1:]:
-        path = ledger_path(ledger.ledgerId)
-        store.delete(path, store.read(path).version)
+    def change(info: ManagedLedgerInfo) -> None:
+        kept = [ledger for ledger in info.ledgerInfo if ledger.entries]
+        del info.ledgerInfo[:]
+        info.ledgerInfo.extend(kept)
+
+    edit_topic(store, topic, change)
+    for ledger in topic_record(store, topic).ledgerInfo[1:]:
+        delete(store, ledger_path(ledger.ledgerId))

@@ -18,7 +18,8 @@ import pytest
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import as_text, environment, pulsar_meta_here
-from tests.interop.test_repairs_ledgers import info_of, metadata_gone, not_listed, record_gone
+from tests.interop.changed_records import topic_record
+from tests.interop.test_repairs_ledgers import metadata_gone, not_listed, record_gone
 from tests.servers.cluster import Broker, Cluster
 
 pytestmark = pytest.mark.interop
@@ -97,7 +98,7 @@ class Pair:
 
     def ledgers(self, cluster: Cluster, topic: str = HEALTHY) -> list[int]:
         with open_store(cluster.store_url) as store:
-            return [ledger.ledgerId for ledger in info_of(store, topic).ledgerInfo]
+            return [ledger.ledgerId for ledger in topic_record(store, topic).ledgerInfo]
 
     def values_of_west(self) -> dict[str, bytes]:
         """Return the lists of the west's topics, and the metadata of its ledgers."""
