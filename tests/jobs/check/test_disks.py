@@ -428,6 +428,15 @@ def test_a_disk_of_another_cluster_is_one_finding_and_not_read(
     assert "the content of entries" not in run.not_checked
 
 
+def test_a_wrong_instance_id_in_the_store_does_not_accuse_the_disks(capture: Capture) -> None:
+    store = healthy_store(capture("pulsar-4.2.4"))
+    path = "/ledgers/INSTANCEID"
+    store.values[path] = store.values[path]._replace(value=b"00000000-0000-0000-0000-000000000000")
+    findings, run = run_check(store, f"bookie-disk:{capture('pulsar-4.2.4')}")
+    assert {each.code for each in findings} == {"cookie-differs"}
+    assert not any(what.startswith("the disks of bookie") for what in run.not_checked)
+
+
 def test_a_wrong_cookie_comes_before_the_findings_of_topics(capture: Capture, tmp_path: Path) -> None:
     disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
     store = healthy_store(capture("pulsar-4.2.4"))

@@ -1,7 +1,8 @@
 """Leave out the disks of other clusters, because their entries have the ids of this cluster's entries.
 
-A bookie writes the instance id of its cluster into its cookie. Releases before 2.9 did not write it. A disk
-without an id is only read if the store has a cookie of its bookie.
+A bookie writes the instance id of its cluster into its cookie, on its disks and in the store. Releases before
+2.9 did not write it. A disk without an id is only read if the store has a cookie of its bookie. A disk with
+the id of the bookie's cookie in the store is read, because then only the store's instance id is wrong.
 
 Source: apache/bookkeeper Cookie.java.
 """
@@ -15,7 +16,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie
 from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.sources import JoinedEntries
-from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store, Versioned
 
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
 COOKIES: Final = f"{LEDGERS}/cookies"
@@ -37,7 +38,8 @@ def split_disks(store: Store, source: EntrySource | None) -> tuple[EntrySource |
         reasons = {
             bookie: why
             for bookie, cookie in part.cookies.items()
-            if (why := _reason(bookie, _instance_on_disk(cookie), instance, known)) is not None
+            if (why := _reason(bookie, _instance_of(cookie), instance, known)) is not None
+            and not _is_same_instance(store.find(f"{COOKIES}/{bookie}"), cookie)
         }
         left_out |= reasons
         kept += [] if reasons else [part]
@@ -53,7 +55,12 @@ def _reason(bookie: str, on_disk: str, instance: str, known: frozenset[str]) -> 
     return NO_COOKIE if known and bookie not in known else None
 
 
-def _instance_on_disk(cookie: bytes) -> str:
+def _is_same_instance(stored: Versioned | None, on_disk: bytes) -> bool:
+    """Return True if the cookie in the store has the instance id of the one on the disk."""
+    return stored is not None and _instance_of(stored.value) == _instance_of(on_disk) != ""
+
+
+def _instance_of(cookie: bytes) -> str:
     try:
         return decode_cookie(cookie).fields.instanceId
     except DecodeError:
