@@ -342,7 +342,7 @@ def test_each_release_has_its_verdict_and_evidence() -> None:
     assert verdict(Form.CURSOR, "2.10.5") is Verdict.LOADS
     assert verdict(Form.LEDGER, "2.8.2") is Verdict.LOADS
     assert all(row.evidence and row.first <= row.last for row in TABLE)
-    for text in ("", "four", "4", "4.x", "-1.2.3"):
+    for text in ("", "four", "4", "4.x", "4.2.x", "4.2.", "-1.2.3"):
         with pytest.raises(UsageError):
             parse_version(text)
 

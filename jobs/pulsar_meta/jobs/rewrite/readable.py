@@ -34,7 +34,7 @@ from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
 
-_version_re = re.compile(r"^v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?:([-.+]).*)?$")
+_version_re = re.compile(r"^v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9})(?:([-.+]).*)?|([-+]).*)?$")
 
 
 class Form(StrEnum):
@@ -87,7 +87,7 @@ def parse_version(text: str) -> Version:
     match = _version_re.match(text.strip())
     if match is None:
         raise UsageError(f"invalid Pulsar version {text!r}: write it like 4.0.7 or 5.0.0-M1")
-    return int(match[1]), int(match[2]), int(match[3] or 0), 0 if match[4] == "-" else 1
+    return int(match[1]), int(match[2]), int(match[3] or 0), 0 if "-" in (match[4], match[5]) else 1
 
 
 _V: Final = parse_version
