@@ -175,6 +175,7 @@ def test_a_last_entry_that_cannot_be_read_is_an_error(sources: list[str], tmp_pa
         done = run(*command, *broken_sources)
         assert done.returncode == 4
         assert "entry 375:1 of its ledger: the footer of a cursor state" in done.stderr
+    assert "see how to repair it: pulsar-meta check last-words\n" in run(*READER, *broken_sources).stderr
     # The position is unknown, so seek does not search from an older state.
     sought = run("seek", "last-words", "--index", "3", "--cursor", "reader", *broken_sources, "-o", "json")
     assert (sought.returncode, json.loads(sought.stdout)[0]["status"]) == (4, "unreadable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -103,6 +104,8 @@ def show_cursor(
             details = (detail_of(each, messages, ages, limits, pending(each)) for each in subscriptions)
             shell.emit(hide(details), DETAIL, about=about)
         totals.print_summary(shell)
+        if faults.worst == DecodeError.exit_code:
+            shell.note(f"see how to repair it: {shlex.join(['pulsar-meta', 'check', topic])}")
         faults.finish(source)
 
 
