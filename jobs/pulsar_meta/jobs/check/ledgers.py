@@ -135,13 +135,29 @@ def ends(view: TopicView) -> Iterator[Finding]:
             text = f"the list has {recorded} entries, and BookKeeper has the ledger as {facts.state}"
             yield finding("ledger-open-behind", text, evidence=evidence | {"state": facts.state}, **place)
         elif last + 1 < recorded:
-            text = (
-                f"the list has {recorded} entries, and BookKeeper has {last + 1}: the others are silently"
-                " skipped"
-            )
-            yield finding("ledger-end-low", text, evidence=evidence, **place)
+            yield from _end_low(view, ledger, last, evidence, place)
         else:
             yield _end_high(view, ledger, last, evidence, place)
+
+
+def _end_low(view: TopicView, ledger: Ledger, last: int, evidence: Place, place: Place) -> Iterator[Finding]:
+    """Check a ledger of which BookKeeper has fewer entries; the same end can make a termination too high."""
+    end = None if view.topic is None else view.topic.terminated
+    if _has_termination_only(view, ledger):
+        # The position of the termination is reported instead.
+        return
+    text = f"the list has {view.recorded_entries(ledger)} entries, and BookKeeper has {last + 1}"
+    text = f"{text}: the others are silently skipped"
+    if end is not None and end.ledger_id == ledger.ledger_id and end.entry_id > last:
+        text += f"; for the same reason, the topic's termination at {end.text} is after its last entry"
+        evidence = evidence | {"terminated": list(end)}
+    yield finding("ledger-end-low", text, evidence=evidence, **place)
+
+
+def _has_termination_only(view: TopicView, ledger: Ledger) -> bool:
+    """Return True if only the termination says that a ledger goes on after its end in BookKeeper."""
+    last, on_bookies = view.facts(ledger.ledger_id).last_entry, view.last_on_bookies(ledger.ledger_id)
+    return not ledger.counted and (last is None or on_bookies is None or on_bookies <= last)
 
 
 def _end_high(view: TopicView, ledger: Ledger, last: int, evidence: Place, place: Place) -> Finding:
@@ -268,15 +284,30 @@ def terminated(view: TopicView) -> Iterator[Finding]:
 def _terminated_after_end(view: TopicView, end: Position) -> Iterator[Finding]:
     """Check that the termination is not after the topic's last entry."""
     last = _last_entry(view)
-    if last is not None and end > last and end.entry_id >= 0:
-        yield finding(
-            "terminated-after-end",
-            f"it is terminated at {end.ledger_id}:{end.entry_id}, but its last entry is"
-            f" {last.ledger_id}:{last.entry_id}: consumers are never told that the topic"
-            " has ended, and some readers get nothing",
-            evidence={"terminated": list(end), "last": list(last)},
-            **view.place(end.ledger_id),
-        )
+    if last is None or end <= last or end.entry_id < 0:
+        return
+    text = (
+        f"it is terminated at {end.ledger_id}:{end.entry_id}, but its last entry is"
+        f" {last.ledger_id}:{last.entry_id}: consumers are never told that the topic"
+        " has ended, and some readers get nothing"
+    )
+    undecided = False
+    for ledger in view.ledgers if end.ledger_id == last.ledger_id else ():
+        if ledger.ledger_id == end.ledger_id and view.disagrees(ledger):
+            if not _has_termination_only(view, ledger):
+                # Its end in BookKeeper is too low, which is reported instead.
+                return
+            undecided = view.last_on_bookies(ledger.ledger_id) is None
+    if undecided:
+        hint = " (use --entries to find out)" if view.context.on_bookies is None else ""
+        text += f", unless BookKeeper's metadata ends the ledger too early{hint}"
+    yield finding(
+        "terminated-after-end",
+        text,
+        evidence={"terminated": list(end), "last": list(last)},
+        undecided=undecided,
+        **view.place(end.ledger_id),
+    )
 
 
 def _last_entry(view: TopicView) -> Position | None:
