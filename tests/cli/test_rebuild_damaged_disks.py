@@ -276,3 +276,14 @@ def test_a_missing_directory_of_the_cookie_ends_with_an_exit_code(
     cookie.write_text(cookie.read_text().replace('ledgerDirs: "1\\t', 'ledgerDirs: "2\\t/other/ledgers\\t'))
     exit_code, _, messages = rebuilt(run, disks, tmp_path / "found")
     assert (exit_code, "/other/ledgers" in messages) == (3, True), messages
+
+
+def test_spark_is_not_used_if_an_index_lacks_entries(
+    capture: Callable[[str], Path], run: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", tmp_path / "disks" / "bookie0")
+    remove_rows_of_the_index(tmp_path / "disks" / "bookie0" / "current")
+    disks, target = f"bookie-disk:{tmp_path / 'disks'}", tmp_path / "found"
+    done = run("rebuild", "--entries", disks, "--output", str(target), "--engine", "spark")
+    assert done.returncode == 0
+    assert b"not using Spark, because the indexes of the disks lack entries" in done.stderr

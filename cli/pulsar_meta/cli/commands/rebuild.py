@@ -147,9 +147,9 @@ def rebuild(
         check_disks(source)
         completed = complete_indexes(source)
         with _work_file(shell, urls, known, resume=resume) as work:
-            # Other processes would have to complete the indexes, too.
-            chosen = EngineOptions(engine=Engine.LOCAL) if completed else engine
-            scanner = work.keeping(_scanner(shell, chosen, urls, source, known, faults), faults.report)
+            if completed:
+                engine = _without_spark(shell, engine)
+            scanner = work.keeping(_scanner(shell, engine, urls, source, known, faults), faults.report)
             with shell.progress(sum(1 for _ in source.ledgers()), "ledgers") as progress:
                 counted = lambda ledgers: progress.counting(scanner(ledgers))  # noqa: E731
                 if list_unnamed:
@@ -221,6 +221,13 @@ def _work_file(shell: Shell, urls: Sequence[str], known: Known, *, resume: bool)
     if resume:
         shell.note(f"{work.kept} ledgers were already scanned ({work_file_of(target)})")
     return work
+
+
+def _without_spark(shell: Shell, engine: EngineOptions) -> EngineOptions:
+    """Return options without Spark, whose workers would each have to complete the indexes of the disks."""
+    if engine.engine is Engine.SPARK:
+        shell.note("not using Spark, because the indexes of the disks lack entries")
+    return EngineOptions(engine=Engine.LOCAL)
 
 
 def _scanner(
