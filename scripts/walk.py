@@ -33,12 +33,10 @@ class Walk:
         """Record a call between two of our functions. Calls while modules are imported don't count."""
         if event != "call" or (module := self._module(frame)) is None or frame.f_code.co_name == "<module>":
             return
-        caller = frame.f_back
-        while caller is not None and self._module(caller) is None:
-            caller = caller.f_back
-        if caller is not None and caller.f_code.co_name == "<module>":
+        callers = self._callers(frame)
+        if any(caller.f_code.co_name == "<module>" for caller in callers):
             return
-        source = self._module(caller) if caller is not None else None
+        source = self._module(callers[0]) if callers else None
         if self.within or source != module:
             self.calls[source or "", module, frame.f_code.co_qualname] += 1
 
@@ -56,6 +54,16 @@ class Walk:
         packages = {".".join(module.split(".")[: min(2, module.count("."))]) for module in modules}
         total = f"{len(steps)} steps, {len(modules)} modules, {len(packages)} packages, {len(up)} steps up"
         return "\n".join([*lines, total])
+
+    def _callers(self, frame: FrameType) -> list[FrameType]:
+        """Return the frames of ours that led to a frame, the nearest first."""
+        callers = []
+        caller = frame.f_back
+        while caller is not None:
+            if self._module(caller) is not None:
+                callers.append(caller)
+            caller = caller.f_back
+        return callers
 
     def _module(self, frame: FrameType) -> str | None:
         """Return the name of a frame's module without `pulsar_meta`, or None if it is not ours."""
