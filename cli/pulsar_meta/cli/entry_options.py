@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import Engine, EngineOptions
-from pulsar_meta.cli.render.tables import Format, Template, parse_template
+from pulsar_meta.cli.options import Engine, EngineOptions, LineTemplate
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
@@ -133,26 +132,6 @@ class TargetOptions:
         indexes = list(map(parse_index, self.index or ()))
         time = None if self.time is None else parse_time(self.time)
         return places(choices, indexes, time, bounds.limits, source, faults.report)
-
-
-LineTemplate = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="TEMPLATE",
-        help="Line per entry, such as '{ledger_id}:{entry_id}'; with \\t and \\n.",
-    ),
-]
-
-
-def chosen_template(shell: Shell, text: str | None, types: Mapping[str, str]) -> Template | None:
-    """Return the template of --format, if given. Raises UsageError if it is combined with -o."""
-    if text is None:
-        return None
-    template = parse_template(text, types)
-    if shell.output_format not in (None, Format.PLAIN):
-        raise UsageError("--format and -o can't be combined: remove -o")
-    return template
 
 
 @dataclass(frozen=True)

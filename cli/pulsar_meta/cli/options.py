@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
@@ -20,7 +20,7 @@ import typer
 from typer.models import OptionInfo
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.render.tables import Format, Template, parse_template
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.streams import STDIN, read_lines
 from pulsar_meta.codecs.errors import UsageError
@@ -88,6 +88,26 @@ OUTPUT_FIELDS = ("output_format", "output", "force")
 PLACE_HELP = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
 PlaceArgument = Annotated[list[str], typer.Argument(help=PLACE_HELP)]
 OptionalPlace = Annotated[list[str] | None, typer.Argument(help=PLACE_HELP + " Default: everything.")]
+
+
+LineTemplate = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="TEMPLATE",
+        help="Line per entry, such as '{ledger_id}:{entry_id}'; with \\t and \\n.",
+    ),
+]
+
+
+def chosen_template(shell: Shell, text: str | None, types: Mapping[str, str]) -> Template | None:
+    """Return the template of --format, if given. Raises UsageError if it is combined with -o."""
+    if text is None:
+        return None
+    template = parse_template(text, types)
+    if shell.output_format not in (None, Format.PLAIN):
+        raise UsageError("--format and -o can't be combined: remove -o")
+    return template
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from pulsar_meta.cli.entry_options import (
     Matches,
     PropertyFilter,
     TargetOptions,
-    chosen_template,
 )
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import (
@@ -25,6 +24,7 @@ from pulsar_meta.cli.options import (
     EntryNames,
     Jobs,
     StoreUrl,
+    chosen_template,
     process_count,
 )
 from pulsar_meta.cli.render.entries import (

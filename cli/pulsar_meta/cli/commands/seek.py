@@ -9,9 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, LineTemplate, StoreUrl, chosen_template
 from pulsar_meta.cli.render.tables import Detail, Format, Template, View, parse_template
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, ledger_questions, open_clusters
