@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,6 +40,7 @@ from pulsar_meta.jobs.entries.entry_check import EntryFault, LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.live_changes import LiveChanges
+from pulsar_meta.jobs.entries.log_faults import LogFaults
 from pulsar_meta.jobs.topics.completeness import directories_not_given
 
 SIZE_UNIT = 2**20
@@ -62,6 +64,10 @@ def verify_entries(
             "--one-copy", help="Verify one copy of each entry; faster, and finds no bad second copy."
         ),
     ] = False,
+    consequences: Annotated[
+        bool,
+        typer.Option("--consequences", help="Also list the faults that a damaged entry log explains."),
+    ] = False,
     jobs: Jobs = None,
 ) -> None:
     """Verify entries from digest to batch.
@@ -78,6 +84,8 @@ def verify_entries(
     With running bookies (bookie:) or the disks of several bookies, every copy is verified. A bad one is
     printed with its bookie, on disks also with file and offset, the number of good copies, and BookKeeper's
     command that replaces it. Copies on a bookie that does not answer are not checked.
+
+    A missing or damaged entry log is one fault that counts the entries and ledgers that it affects.
 
     Examples:
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
@@ -109,7 +117,7 @@ def verify_entries(
         progress = stack.enter_context(shell.progress(len(tasks), "ledgers"))
         again = SecondLook(changes, source, settings, coverage)
         reports = run_checks(tasks, lambda tasks: progress.counting(check(tasks)), again)
-        shell.emit(_faults(reports, coverage, faults), _VIEW)
+        shell.emit(_faults(reports, coverage, faults, LogFaults(consequences)), _VIEW)
         _note_success(shell, faults)
         coverage.ledgers = len(tasks)
         bounds.report_coverage(shell, coverage, faults, named=bool(names) or everything)
@@ -142,25 +150,30 @@ def _checker(
     return check_here(source, settings)
 
 
-def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[EntryFault]:
+def _faults(
+    reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults, logs: LogFaults
+) -> Iterator[EntryFault]:
     for report in reports:
         coverage.entries += report.entries
         coverage.copies += report.copies
         coverage.elsewhere += report.elsewhere
         coverage.not_checked |= report.not_checked
-        for fault in report.documents():
+        if report.faults:
             faults.note(Exit.FAULT)
-            yield fault
+        yield from logs.of(report)
+    yield from logs.finish()
 
 
 def _row(document: Document) -> list[str]:
     segment = f" ({document['topic']})" if "scalable_topic" in document else ""
-    place = f"{document['ledger_id']}:{document['entry_id']}"
+    is_log = document["layer"] == "log"
+    place = Path(document["file"]).name if is_log else f"{document['ledger_id']}:{document['entry_id']}"
     return [place, document["layer"], f"{document['fault']}{segment}"]
 
 
 _FIELDS = (
     *("ledger_id", "entry_id", "layer", "fault", "topic", "scalable_topic"),
     *("bookie", "file", "offset", "good", "copies", "repair"),
+    *("entries", "ledgers", "lost", "consequences"),
 )
 _VIEW = View(("position", "layer", "fault"), _row, fields=_FIELDS)

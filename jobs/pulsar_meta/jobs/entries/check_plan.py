@@ -24,6 +24,7 @@ from pulsar_meta.jobs.entries.entry_choice import (
 from pulsar_meta.jobs.entries.entry_reading import pieces
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources, open_entry_sources
 from pulsar_meta.jobs.entries.live_changes import DELETED, LiveChanges
+from pulsar_meta.jobs.entries.log_faults import with_logs
 from pulsar_meta.jobs.pool import SharedWork
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
 from pulsar_meta.jobs.topics.topic import Report, contradictions, with_bookkeeper
@@ -114,7 +115,7 @@ def check_task(
         incomplete=settings.incomplete,
     )
     report.add_copies(copies)
-    return report
+    return with_logs(report, source)
 
 
 def check_here(source: EntrySource, settings: CheckSettings) -> Checker:

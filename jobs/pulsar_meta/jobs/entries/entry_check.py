@@ -7,6 +7,7 @@
     length    not the sum of bytes so far        batch     not the messages that the entry claims
     checksum  the frame's CRC-32C                index     does not continue the entry before
     copy      a copy on one of several bookies is damaged or lost (`copy_check`)
+    log       an entry log is missing, or has other bytes where entries should be (`log_faults`)
 
 Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar Commands, PIP-70.
 """
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 # The part of an entry, or of a ledger, that has a fault.
 Layer = Literal[
     "ledger", "missing", "record", "header", "digest", "length", "sizes", "metadata", "checksum", "payload",
-    "batch", "index", "copy",
+    "batch", "index", "copy", "log",
 ]  # fmt: skip
 
 
@@ -54,6 +55,10 @@ class EntryFault(SegmentNames):
     A fault of the layer `copy` names the bookie, the file and the offset of the damaged copy, how many of the
     copies are good, and BookKeeper's command that replaces it. File and offset are null if they are unknown,
     as with running bookies.
+
+    A fault of the layer `log` names a damaged or missing entry log. It counts the entries and ledgers that it
+    affects, the entries that are `lost` because no copy of them is good, and the faults that it explains. Its
+    ledger and entry are -1.
     """
 
     ledger_id: int
@@ -66,6 +71,22 @@ class EntryFault(SegmentNames):
     good: NotRequired[int]
     copies: NotRequired[int]
     repair: NotRequired[str]
+    entries: NotRequired[int]
+    ledgers: NotRequired[int]
+    lost: NotRequired[int]
+    consequences: NotRequired[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedLog:
+    """An entry log that lacks entries which a bookie's index places in it.
+
+    `why` is empty if the log does not exist.
+    """
+
+    bookie: str | None
+    file: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +94,7 @@ class Fault:
     """One fault of an entry or a ledger.
 
     `entry_id` is the first of several missing entries, and -1 for a fault of the ledger itself. `copy` is
-    set for the layer `copy`.
+    set for the layer `copy`, and `log` if the entry's log does not have the entry.
     """
 
     ledger_id: int
@@ -81,6 +102,7 @@ class Fault:
     layer: Layer
     fault: str
     copy: BadCopy | None = None
+    log: DamagedLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
