@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.access.processes import cores, start_module
+from pulsar_meta.access.processes import cores
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite import worker
 from pulsar_meta.jobs.rewrite.decision import Decision, Rule
 from pulsar_meta.jobs.rewrite.rules import Recompression, WhereThere
-from pulsar_meta.jobs.rewrite.worker import ALONE, PART_VALUES, decide_ahead
+from pulsar_meta.jobs.rewrite.worker import ALONE, PART_VALUES, decide_ahead, start_process
 from pulsar_meta.stores.base import ABSENT, Versioned
 from tests.chaos.actors import cursor
 from tests.servers.limits import must_end
@@ -197,7 +197,7 @@ def test_a_rule_that_another_process_cannot_load_runs_here(capfd: pytest.Capture
 
 @two_processors
 def test_a_process_with_a_truncated_message_ends_silently(capfd: pytest.CaptureFixture[str]) -> None:
-    process, talk = start_module("pulsar_meta.jobs.rewrite.worker")
+    process, talk = start_process()
     # A message of a million bytes, of which ten arrive because the sender was killed.
     os.write(talk.fileno(), struct.pack("!i", 1_000_000) + bytes(10))
     talk.close()

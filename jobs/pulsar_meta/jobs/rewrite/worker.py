@@ -15,15 +15,16 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pulsar_meta.access.processes import cores, portable, start_module
+from pulsar_meta.access.processes import cores, portable
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule
 from pulsar_meta.stores.base import Versioned
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
     from subprocess import Popen
 
-    from pulsar_meta.access.processes import Talk
+    Talk = Connection[object, object]
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ DEPTH: Final = 16
 # A process of its own takes a quarter of a second to start: as long as deciding about so many values.
 ALONE: Final = 1024
 END_SECONDS: Final = 1.0
+# The buffer size of a connection, if the system allows it. A sender blocks while it is full.
+BUFFER_BYTES: Final = 1 << 20
 
 
 def decide_ahead(values: Iterable[Versioned], rule: Rule, *, ahead: bool) -> Generator[Decided]:
@@ -150,7 +153,7 @@ class Decider:
         """
         try:
             if self._started is None:
-                self._started = start_module("pulsar_meta.jobs.rewrite.worker")
+                self._started = start_process()
                 self._give(self.rule)
             elif self._started[1].poll():
                 self.answer()
@@ -192,6 +195,30 @@ class Decider:
             self.end()
             return UnreachableError("the process that decides about the values does not answer as it should")
         return UnreachableError(f"the process that decides about the values ended (exit code {code})")
+
+
+def start_process() -> tuple[Popen[bytes], Talk]:
+    """Start this module as a new process, and return the process and a connection to it.
+
+    The process has neither stdin nor stdout, and ends when the connection closes. Raises OSError if it can't
+    be started.
+    """
+    import socket
+    from multiprocessing.connection import Connection
+    from subprocess import DEVNULL, Popen
+
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        with suppress(OSError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    with ours, theirs:
+        end_of_process = theirs.fileno()
+        # -P keeps modules in the current directory out. In a new session, Ctrl-C only reaches the parent.
+        command = [sys.executable, "-P", "-m", "pulsar_meta.jobs.rewrite.worker", str(end_of_process)]
+        process = Popen(
+            command, start_new_session=True, stdin=DEVNULL, stdout=DEVNULL, pass_fds=[end_of_process]
+        )
+        return process, Connection(ours.detach())
 
 
 def _decide_until_the_end(talk: Talk) -> None:
