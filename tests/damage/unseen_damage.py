@@ -21,6 +21,8 @@ _BUCKETS: Final = f"{_TOPICS}/delayed-buckets/later"
 _STRINGS: Final = "/schemas/public/default/strings"
 _POLICIES: Final = "/admin/policies/public/default"
 _BUNDLES: Final = "/admin/local-policies/public/default"
+_OF_PLAIN: Final = "/admin/topic-policies/local/public/default/persistent/plain"
+_ISOLATION: Final = "/admin/clusters/standalone/namespaceIsolationPolicies"
 _BROKER: Final = "/loadbalance/brokers/127.0.0.1:18080"
 _YEAR_2100: Final = 4_102_444_800_000
 _CODECS: Final = ("lz4", "zlib", "zstd", "snappy")
@@ -442,6 +444,15 @@ _OF_CLUSTERS: Final = {
     "unknown node with a wrong number": Kind(_value(f"{LEDGERS}/00/0000/L00x5", b"x"), "record-undecodable"),
     "unknown node without its letter": Kind(_value(f"{LEDGERS}/00/0000/0025", b"x"), "record-undecodable"),
     "unknown node after a ledger": Kind(_value(f"{LEDGERS}/00/0000/L0025/x", b"x"), "record-undecodable"),
+    "resource group garbage": Kind(_value("/admin/resourcegroups/one", b"{"), "record-undecodable"),
+    "policies of a topic garbage": Kind(_value(_OF_PLAIN, b"{"), "record-undecodable"),
+    "policies of a topic are a list": Kind(_value(_OF_PLAIN, b"[]"), "record-undecodable"),
+    "policies of a topic empty": Kind(_value(_OF_PLAIN, b"{}"), None),
+    "isolation with a list": Kind(_value(_ISOLATION, b'{"one":[]}'), "record-undecodable"),
+    "isolation by the name of a field": Kind(_value(_ISOLATION, b'{"boundaries":{},"brokers":{}}'), None),
+    "failure domain with text for a list": Kind(
+        _value("/admin/clusters/standalone/failureDomain/one", b'{"brokers":"x"}'), "record-undecodable"
+    ),
     "known nodes of ledgers": Kind(_known_nodes, None),
     "cluster garbage": Kind(_value("/admin/clusters/standalone", b"{"), "record-undecodable"),
     "policies are a list": Kind(_value(_POLICIES, b"[]"), "record-undecodable"),

@@ -19,6 +19,7 @@ Capture = Callable[[str], Path]
 CAPTURES = ("pulsar-4.2.4", "pulsar-4.2.4-3bookies")
 OF_BROKERS = (
     *("cluster: settings ", "cluster: registration ", "cluster: leader "),
+    *("cluster: resource group ", "cluster: policies of a ", "cluster: isolation ", "cluster: failure "),
     *(
         "cluster: unknown node ",
         "cluster: known nodes ",

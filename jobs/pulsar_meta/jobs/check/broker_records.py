@@ -2,8 +2,8 @@
 
 Sources: apache/pulsar ResourceLockImpl (revalidate), BrokerRegistryImpl (getAvailableBrokerLookupDataAsync),
 ModularLoadManagerImpl (updateAllBrokerData, getBundleDataOrDefault), LeaderElectionImpl, OwnershipCache,
-BrokerService (handleDynamicConfigurationUpdates), DynamicConfigurationResources. The effects on brokers were
-read there and not tested.
+BrokerService (handleDynamicConfigurationUpdates), DynamicConfigurationResources, BookieRackAffinityMapping
+(setConf). The effects on brokers were read there and not tested.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pulsar_meta.stores.base import Store, Versioned
 
 LOAD: Final = "/loadbalance"
 OWNERS: Final = "/namespace"
+_RACKS: Final = "/bookies"
 CONFIGURATION: Final = "/admin/configuration"
 _BROKERS: Final = f"{LOAD}/brokers/"
 _LEADER: Final = f"{LOAD}/leader"
@@ -39,7 +40,7 @@ _TYPES: Final[Mapping[type, tuple[str, frozenset[str]]]] = {
 
 def broker_findings(store: Store) -> Iterator[Finding]:
     """Yield the records of brokers that other brokers can't read, also when they are read again."""
-    for root in (LOAD, OWNERS):
+    for root in (LOAD, OWNERS, _RACKS):
         for record in store.scan(root):
             if record_fault(record) is not None:
                 again = store.find(record.path)
@@ -64,11 +65,13 @@ def _effect(path: str) -> tuple[str, Severity]:
         return "no broker can become the leader while this record exists", Severity.ERROR
     if path.startswith(f"{OWNERS}/"):
         return "brokers can't look up the topics of this bundle", Severity.ERROR
+    if path == _RACKS:
+        return "brokers place the copies of entries without regard to racks", Severity.WARNING
     return "load managers use defaults instead of it", Severity.NOTE
 
 
 def record_fault(record: Versioned) -> str | None:
-    """Return the reason for which brokers can't read a record below LOAD or OWNERS, or None."""
+    """Return the reason for which brokers can't read a record of brokers or the racks of bookies, or None."""
     path = record.path
     if not record.value and not path.startswith(_BROKERS) and path != _LEADER:
         # The parent of other records.

@@ -1,7 +1,7 @@
 """Namespaces: bundles, and references to clusters and tenants that don't exist.
 
-Sources: apache/pulsar NamespaceBundleFactory, BundlesData, Policies, TenantInfoImpl. The effects on brokers
-were read there.
+Sources: apache/pulsar NamespaceBundleFactory, BundlesData, Policies, TenantInfoImpl,
+IsolationPolicyResources. The effects on brokers were read there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from pulsar_meta.stores.base import Store
 POLICIES: Final = "/admin/policies/"
 LOCAL_POLICIES: Final = "/admin/local-policies/"
 CLUSTERS: Final = "/admin/clusters/"
+RESOURCE_GROUPS: Final = "/admin/resourcegroups/"
+_ISOLATION: Final = "/namespaceIsolationPolicies"
 # Topics of these domains have a record.
 _RECORDED: Final = ("persistent", "topic")
 # The number of topics with policies whose records are read at once.
@@ -46,7 +48,7 @@ _OBJECTS: Final = frozenset(
 _LISTS: Final = frozenset(
     (
         *("replication_clusters", "allowed_clusters", "subscription_types_enabled", "boundaries"),
-        *("adminRoles", "allowedClusters", "peerClusterNames"),
+        *("adminRoles", "allowedClusters", "peerClusterNames", "brokers"),
     )
 )
 _NUMBERS: Final = frozenset(
@@ -241,8 +243,12 @@ def bundle_findings(path: str, document: Mapping[str, Any]) -> Iterator[Finding]
         yield finding("namespace-bundles-invalid", text, path=path, evidence=evidence)
 
 
-def type_fault(document: Mapping[str, Any]) -> str | None:
+def type_fault(path: str, document: Mapping[str, Any]) -> str | None:
     """Return the first field with a value that brokers can't read in policies or a cluster, or None."""
+    if path.endswith(_ISOLATION):
+        # The names in this record are those of policies.
+        wrong = [name for name, policy in document.items() if not isinstance(policy, dict)]
+        return f"the policy {wrong[0]!r:.60} is not an object" if wrong else None
     nested = [document[name] for name in _WITH_FIELDS if isinstance(document.get(name), dict)]
     for name, value in chain(document.items(), *(each.items() for each in nested)):
         kind = _expected(name, value)

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, LimitError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, open_envelope
-from pulsar_meta.codecs.names import TopicName, decode_name, ledger_path
+from pulsar_meta.codecs.names import POLICIES_ROOTS, TopicName, decode_name, ledger_path, policies_place
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.check.broker_records import CONFIGURATION, configuration_fault
 from pulsar_meta.jobs.check.codes import PARTITIONED, Finding, Place, Severity, finding
@@ -23,6 +23,7 @@ from pulsar_meta.jobs.check.namespaces import (
     CLUSTERS,
     LOCAL_POLICIES,
     POLICIES,
+    RESOURCE_GROUPS,
     bundle_findings,
     partitions_of,
     type_fault,
@@ -39,6 +40,14 @@ _NEAR: Final = 0.8
 _NAMESPACE_DEPTH: Final = 4
 _MISPLACED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo", "LedgerMetadata", "Cookie", "SchemaLocator")
 _JSON: Final = (PARTITIONED, POLICIES, LOCAL_POLICIES, CLUSTERS)
+# The effects of records that can't be read, by the beginnings of their paths. Sources: apache/pulsar
+# BrokerService (handleDynamicConfigurationUpdates, getTopicPoliciesBypassSystemTopic),
+# ResourceGroupConfigListener.
+_EFFECTS: Final = {
+    CONFIGURATION: "brokers ignore all dynamic settings",
+    RESOURCE_GROUPS: "brokers do not apply its limits",
+    **dict.fromkeys(POLICIES_ROOTS, "the topic does not load"),
+}
 
 
 def topic_records(view: TopicView) -> Iterator[Finding]:
@@ -174,9 +183,10 @@ def value_findings(record: Versioned, context: Context) -> Iterator[Finding]:
     if fault is not None:
         name = "record-undecodable" if record.value else "record-empty"
         text, severity = fault.message, None
-        if record.path == CONFIGURATION:
-            # Brokers start without the settings.
-            text, severity = f"{text}: brokers ignore all dynamic settings", Severity.WARNING
+        for prefix, effect in _EFFECTS.items():
+            if record.path.startswith(prefix):
+                text = f"{text}: {effect}"
+                severity = None if prefix in POLICIES_ROOTS else Severity.WARNING
         evidence = {"size": len(record.value)}
         yield finding(name, text, severity=severity, path=record.path, evidence=evidence)
     elif kind_of_path(record.path) == "SchemaLocator":
@@ -223,16 +233,23 @@ def _value_fault(record: Versioned) -> DecodeError | None:
             parse_message(SchemaLocator, record.value)
         elif record.path.startswith(_JSON) and (record.value or _has_record(record.path)):
             document = read_json_object(record.value, source=record.path)
-            wrong = None if record.path.startswith(PARTITIONED) else type_fault(document)
+            wrong = None if record.path.startswith(PARTITIONED) else type_fault(record.path, document)
             if wrong is not None:
                 return DecodeError(wrong, source=record.path)
             count = document.get("partitions")
             if record.path.startswith(PARTITIONED) and partitions_of(document) is None:
                 text = "the number of partitions is " + ("missing" if count is None else repr(count))
                 return DecodeError(text, source=record.path)
+        elif record.value and _is_other_object(record.path):
+            read_json_object(record.value, source=record.path)
     except DecodeError as error:
         return error
     return None
+
+
+def _is_other_object(path: str) -> bool:
+    """Return True if a path is that of a resource group or of a topic's policies (PIP-469)."""
+    return path.startswith(RESOURCE_GROUPS) or policies_place(path) is not None
 
 
 def _has_record(path: str) -> bool:
