@@ -151,7 +151,7 @@ def test_a_registration_without_a_session_is_reported(capture: Capture, path: st
         codes = {finding.path: finding.code for finding in check_findings(store)}
         return [code for place, code in codes.items() if place == path]
 
-    record = Versioned(path, b"{}", 0)
+    record = Versioned(path, b'{"pulsarServiceUrl": "pulsar://broker:6650"}', 0)
     assert findings_with(record, "zk:host:2181") == ["registration-persistent"]
     assert findings_with(record._replace(ephemeral=True), "zk:host:2181") == []
     # A copy doesn't mark records of sessions.

@@ -20,7 +20,7 @@ LOAD: Final = "/loadbalance"
 OWNERS: Final = "/namespace"
 _RACKS: Final = "/bookies"
 CONFIGURATION: Final = "/admin/configuration"
-_BROKERS: Final = f"{LOAD}/brokers/"
+BROKERS: Final = f"{LOAD}/brokers/"
 _LEADER: Final = f"{LOAD}/leader"
 _URLS: Final = ("pulsarServiceUrl", "pulsarServiceUrlTls", "webServiceUrl", "webServiceUrlTls")
 # Fields of registrations by the JSON type without which brokers can't read the whole record.
@@ -58,7 +58,7 @@ def _finding(record: Versioned, fault: str) -> Finding:
 
 def _effect(path: str) -> tuple[str, Severity]:
     """Return the effect of a record that can't be read, and its severity."""
-    if path.startswith(_BROKERS):
+    if path.startswith(BROKERS):
         text = "the broker gets no bundles and can't register again while this record exists"
         return f"{text}; with an extensible load manager, no broker gets any", Severity.ERROR
     if path == _LEADER:
@@ -73,14 +73,14 @@ def _effect(path: str) -> tuple[str, Severity]:
 def record_fault(record: Versioned) -> str | None:
     """Return the reason for which brokers can't read a record of brokers or the racks of bookies, or None."""
     path = record.path
-    if not record.value and not path.startswith(_BROKERS) and path != _LEADER:
+    if not record.value and not path.startswith(BROKERS) and path != _LEADER:
         # The parent of other records.
         return None
     try:
         document = read_json_object(record.value)
     except DecodeError as error:
         return error.message
-    return registration_fault(document) if path.startswith(_BROKERS) else None
+    return registration_fault(document) if path.startswith(BROKERS) else None
 
 
 def registration_fault(document: Mapping[str, Any]) -> str | None:

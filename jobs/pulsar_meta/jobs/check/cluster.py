@@ -19,14 +19,13 @@ from pulsar_meta.codecs.metadata.ledger_metadata import Cookie, decode_cookie
 from pulsar_meta.codecs.names import LEDGERS, SHORT_LEDGER_LIMIT, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import LARGEST_COOKIE, BookieLayout
+from pulsar_meta.jobs.check.broker_records import BROKERS, OWNERS
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.foreign_disks import INSTANCE_ID
 from pulsar_meta.jobs.check.ledger_facts import read_facts
 from pulsar_meta.jobs.check.ledger_index import AVAILABLE, COOKIES, BookieRecords, LedgerIndex
 from pulsar_meta.jobs.check.topic_view import TopicView
-from pulsar_meta.jobs.rewrite.guards import OWNERS
-from pulsar_meta.jobs.rewrite.readable import BROKERS
 from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.stores.base import Store
 
@@ -227,7 +226,7 @@ def registration_findings(store: Store, around: BookieRecords) -> Iterator[Findi
     """
     if store.url.partition(":")[0] not in _WITH_SESSIONS:
         return
-    brokers = store.read_many([f"{BROKERS}/{name}" for name in store.children(BROKERS)])
+    brokers = store.read_many([f"{BROKERS}{name}" for name in store.children(BROKERS.rstrip("/"))])
     bookies = (record for path, record in around.other.items() if path.startswith(AVAILABLE))
     owners = (record for record in store.scan(OWNERS) if record.value)
     for record in (*filter(None, brokers), *bookies, *owners):
