@@ -68,7 +68,6 @@ from pulsar_meta.jobs.check.topic_reader import TopicReader
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
 from pulsar_meta.jobs.check.verdicts import Verdicts
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.completeness import completeness_of
 from pulsar_meta.jobs.topics.evidence import EvidenceReader
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.related import ScalableTopics
@@ -418,7 +417,6 @@ class Checkup:
             self.not_checked[f"{more} more records below {LEDGERS}"] = "BookKeeper has no such paths"
         yield from self._orphan_objects()
         if self.source is not None and self._reads_entries:
-            self._note_late_faults(self.source)
             yield from index_findings(self.context.complete)
             yield from header_findings(self.source)
             yield from states_missing(self.source, index)
@@ -432,14 +430,6 @@ class Checkup:
         yield from orphans.findings(in_order(self.totals.referenced), stated)
         self.not_checked |= orphans.not_checked
         yield from generator(self.store, index)
-
-    def _note_late_faults(self, source: EntrySource) -> None:
-        """List the ledgers of the disks, because some damage to an index shows only then."""
-        disks = [part for part in source.parts if part.entry_logs is not None and part.index_fault is None]
-        for part in disks:
-            part.ledgers()
-        if any(part.index_fault is not None for part in disks):
-            self.context = replace(self.context, complete=completeness_of(source))
 
     def _orphan_objects(self) -> Iterator[Finding]:
         wanted = self.options.wants("offload-object-orphan")

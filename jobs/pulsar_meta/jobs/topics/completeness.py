@@ -262,13 +262,17 @@ def _unreadable(source: EntrySource) -> Iterator[Gap]:
     """Yield the indexes and states that can't be used, and the journals that can't be read to their end."""
     for part in source.parts:
         bookie = next(iter(part.bookies or ()), None)
-        if part.index_fault is not None:
-            yield Gap(bookie, "index", *_place_of(part.index_fault, part))
+        states = None
         try:
+            # Lists all ledgers, because some damage to an index shows only then.
             part.ledgers_without_state()
         except DecodeError as error:
             why = f"has no readable states of ledgers, so the bookie does not serve them: {error.message}"
-            yield Gap(bookie, "index", error.source or part.url, why)
+            states = Gap(bookie, "index", error.source or part.url, why)
+        if part.index_fault is not None:
+            yield Gap(bookie, "index", *_place_of(part.index_fault, part))
+        if states is not None:
+            yield states
         if part.bookies is not None and part.entry_logs is None:
             for fault in part.faults:
                 yield Gap(bookie, "journal", *_place_of(fault, part))
