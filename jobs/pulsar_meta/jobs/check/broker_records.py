@@ -3,7 +3,8 @@
 Sources: apache/pulsar ResourceLockImpl (revalidate), BrokerRegistryImpl (getAvailableBrokerLookupDataAsync),
 ModularLoadManagerImpl (updateAllBrokerData, getBundleDataOrDefault), LeaderElectionImpl, OwnershipCache,
 BrokerService (handleDynamicConfigurationUpdates), DynamicConfigurationResources, BookieRackAffinityMapping
-(setConf). The effects on brokers were read there and not tested.
+(setConf). Those of a registration, the leader, an owner and the configuration were tried on brokers 4.0.7 and
+4.2.4 with a modular load manager. The others were read there.
 """
 
 from __future__ import annotations
@@ -59,10 +60,9 @@ def _finding(record: Versioned, fault: str) -> Finding:
 def _effect(path: str) -> tuple[str, Severity]:
     """Return the effect of a record that can't be read, and its severity."""
     if path.startswith(BROKERS):
-        text = "the broker gets no bundles and can't register again while this record exists"
-        return f"{text}; with an extensible load manager, no broker gets any", Severity.ERROR
+        return "no broker can look up topics that are not loaded while this record exists", Severity.ERROR
     if path == _LEADER:
-        return "no broker can become the leader while this record exists", Severity.ERROR
+        return "brokers do not start while this record exists", Severity.ERROR
     if path.startswith(f"{OWNERS}/"):
         return "brokers can't look up the topics of this bundle", Severity.ERROR
     if path == _RACKS:
