@@ -287,3 +287,28 @@ def test_spark_is_not_used_if_an_index_lacks_entries(
     done = run("rebuild", "--entries", disks, "--output", str(target), "--engine", "spark")
     assert done.returncode == 0
     assert b"not using Spark, because the indexes of the disks lack entries" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause", "consequence"),
+    [
+        (zero_a_part, "entry-log-damaged", "ledger-end-short"),
+        (empty_the_index, "bookie-index-damaged", "cursor-ledger-missing"),
+    ],
+)
+def test_check_of_the_rebuilt_store_reports_the_damage_and_no_consequence(
+    capture: Callable[[str], Path],
+    run: Run,
+    tmp_path: Path,
+    damage: Callable[[Path], None],
+    cause: str,
+    consequence: str,
+) -> None:
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", tmp_path / "disks" / "bookie0")
+    damage(tmp_path / "disks" / "bookie0" / "current")
+    rebuilt(run, tmp_path / "disks", tmp_path / "found")
+    store, disks = f"snapshot:{tmp_path / 'found'}", f"bookie-disk:{tmp_path / 'disks'}"
+    done = run("check", "--store", store, "--entries", disks, "-o", "ndjson")
+    codes = {json.loads(line)["code"] for line in done.stdout.splitlines()}
+    assert cause in codes
+    assert consequence not in codes

@@ -16,7 +16,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.bookie_layout import DISK, find_bookies, split_url
+from pulsar_meta.entries.bookie_layout import DISK, layouts_of
 from pulsar_meta.jobs.check.broker_records import broker_findings
 from pulsar_meta.jobs.check.cases import shared_ledgers
 from pulsar_meta.jobs.check.cluster import (
@@ -302,7 +302,7 @@ class Checkup:
         """Yield the disks with a wrong cookie. They come first, because they may explain other findings."""
         if self.context.bookkeeper:
             urls = (url for url in self.urls if url.startswith(DISK))
-            disks = [disk for url in urls for disk in find_bookies(split_url(url)[0])]
+            disks = [disk for url in urls for disk in layouts_of(url)]
             yield from cookie_findings(disks, index.around)
 
     def _of_topics(self) -> Iterator[Finding]:

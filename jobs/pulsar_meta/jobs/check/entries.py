@@ -11,13 +11,14 @@ apache/pulsar OpReadEntry.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, master_key
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.topic_view import Rule, TopicView, has_entry
@@ -178,7 +179,7 @@ def surplus_entries(view: TopicView) -> Iterator[Finding]:
         on_bookies = source.last_entry(ledger.ledger_id)
         if facts.last_entry is None or on_bookies is None or on_bookies <= last:
             continue
-        copies = sum(1 for _ in source.copies(ledger.ledger_id, last + 1))
+        copies = sum(map(_has_no_wrong_digest, source.copies(ledger.ledger_id, last + 1)))
         effect = "skip" if last >= 0 else "delete the ledger with its"
         # An entry with fewer copies was never confirmed to its producer.
         if copies >= max(1, facts.bookies.ack_quorum):
@@ -189,6 +190,13 @@ def surplus_entries(view: TopicView) -> Iterator[Finding]:
                 evidence={"last_entry": last, "last_on_bookies": on_bookies, "copies": copies},
                 **view.place(ledger.ledger_id),
             )
+
+
+def _has_no_wrong_digest(entry: RawEntry) -> bool:
+    """Return False for an entry with damaged bytes. An HMAC is not checked, because that needs a password."""
+    with suppress(DecodeError):
+        return decode_bookie_entry(entry.data).digest != "bad" if entry.bookie else True
+    return False
 
 
 def _without_entries(view: TopicView) -> Iterator[tuple[EntrySource, Ledger, int]]:

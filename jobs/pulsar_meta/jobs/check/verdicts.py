@@ -21,7 +21,6 @@ from pulsar_meta.jobs.check.cases import (
     judge_lost_record,
     judge_orphan,
     judge_owner,
-    judge_pointer,
     judge_record,
     judge_schema,
     judge_without_metadata,
@@ -39,6 +38,7 @@ OF_ABSENCE: Final = frozenset(
     (
         *("ledger-without-entries", "ledger-end-differs", "entry-missing", "ledger-below-ack-quorum"),
         *("ledger-under-replicated", "compaction-ledger-missing", "cursor-ledger-unreadable"),
+        "cursor-ledger-missing",
     )
 )
 # Findings that metadata causes if it is a copy of another ledger's.
@@ -56,7 +56,7 @@ JUDGED: Final = frozenset(
     (
         *(*OF_OWNERS, *OF_ABSENCE, *OF_METADATA, *OF_ORPHANS, *OF_RECORDS),
         *("topic-record-lost", "schema-ledger-missing"),
-        *("ledger-without-metadata", "ledger-id-ahead", "system-topic-unreadable", "cursor-ledger-missing"),
+        *("ledger-without-metadata", "ledger-id-ahead", "system-topic-unreadable"),
         *("ledger-lost", "schema-ledger-foreign", "compaction-ledger-foreign"),
         *(*OF_POSITIONS, *OF_POINTERS),
     )
@@ -160,8 +160,6 @@ class Verdicts:
 def _judge_with_ledger(context: CaseContext, suspicion: Finding, ledger_id: int) -> Finding:
     """Judge a finding about a ledger that stays one finding."""
     match suspicion.code:
-        case "cursor-ledger-missing":
-            return judge_pointer(suspicion, context.ledger(suspicion, ledger_id))
         case "schema-ledger-missing":
             return judge_schema(context, suspicion, ledger_id)
         case "ledger-without-metadata":
