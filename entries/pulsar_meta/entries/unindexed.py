@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pulsar_meta.codecs.columns.records import find_records
 from pulsar_meta.codecs.errors import DecodeError
@@ -103,26 +105,25 @@ def _is_known(part: LocatedEntries, ledger_id: int) -> bool:
 
 
 def _lacking(part: LocatedEntries, found: LedgerLocations) -> LedgerLocations:
-    """Return the entries that the index does not have, or places where there are other bytes."""
-    first, last = min(found.entry_ids), max(found.entry_ids)
-    indexed = next((table for _, table in part.located(found.ledger_id, first, last) or ()), None)
-    good = set[int]() if indexed is None else _good(part.files, indexed, found)
-    rows = [row for row, entry_id in enumerate(found.entry_ids) if entry_id not in good]
-    return found.rows(np.array(rows, np.int64))
+    """Return the entries that the index lacks or places where the log has other bytes."""
+    entry_ids = np.frombuffer(found.entry_ids, np.int64)
+    located = part.located(found.ledger_id, int(entry_ids.min()), int(entry_ids.max())) or ()
+    indexed = next((table for _, table in located), None)
+    good = _good(part.files, indexed, found) if indexed is not None and indexed.entry_ids else entry_ids[:0]
+    return found.rows(np.flatnonzero(~np.isin(entry_ids, good)))
 
 
-def _good(files: DataFiles, indexed: LedgerLocations, found: LedgerLocations) -> set[int]:
-    """Return the entries to which the index leads."""
-    places = set(zip(found.entry_ids, found.locations, strict=True))
-    pairs = list(zip(indexed.entry_ids, indexed.locations, strict=True))
-    good = {entry_id for entry_id, location in pairs if (entry_id, location) in places}
-    elsewhere = [row for row, (entry_id, _) in enumerate(pairs) if entry_id not in good]
-    numbers = {pairs[row][1] >> 32 for row in elsewhere}
-    for number in sorted(numbers & files.paths.keys()):
-        rows = indexed.rows(np.array([row for row in elsewhere if pairs[row][1] >> 32 == number], np.int64))
-        try:
+def _good(files: DataFiles, indexed: LedgerLocations, found: LedgerLocations) -> NDArray[np.int64]:
+    """Return the ids of the entries to which the index leads."""
+    entry_ids, locations = (np.frombuffer(each, np.int64) for each in (indexed.entry_ids, indexed.locations))
+    found_ids, found_at = (np.frombuffer(each, np.int64) for each in (found.entry_ids, found.locations))
+    row = np.searchsorted(entry_ids[:-1], found_ids)
+    good = [found_ids[(entry_ids[row] == found_ids) & (locations[row] == found_at)]]
+    elsewhere = np.flatnonzero(~np.isin(entry_ids, good[0]))
+    numbers = locations[elsewhere] >> 32
+    for number in files.paths.keys() & set(np.unique(numbers).tolist()):
+        rows = indexed.rows(elsewhere[numbers == number])
+        with suppress(DecodeError):
             there = has_records(files, number, rows)
-        except DecodeError:
-            continue
-        good |= {entry_id for entry_id, is_there in zip(rows.entry_ids, there, strict=True) if is_there}
-    return good
+            good.append(np.frombuffer(rows.entry_ids, np.int64)[there])
+    return np.concatenate(good)
