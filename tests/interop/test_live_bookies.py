@@ -23,6 +23,8 @@ from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.bookie_client import BookieClient
 from pulsar_meta.entries.sources import open_entries
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.live_changes import has_all
+from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import as_text, pulsar_meta_here
@@ -151,6 +153,19 @@ def test_a_bookie_killed_in_the_middle_of_reading(bookies: Bookies, store: Store
             bookies.start(1)
     # The registration of the killed bookie outlives it for a while, so `start` may return early.
     wait_until(lambda: {fresh_outcome(store, ledger) for ledger in alone} == {b"alone"})
+
+
+def test_the_entries_of_a_deleted_ledger_are_missing_while_its_metadata_is_kept() -> None:
+    with (
+        Bookies(1, settings={"gcWaitTime": "1000"}) as bookies,
+        open_store(bookies.store_url) as store,
+        open_entry_sources(["bookie:"], store) as live,
+    ):
+        ledger = Ledger(bookies.call(WRITE, [b"0", b"1"], {"ensemble": 1}), 2)
+        assert has_all(live, ledger, 0, 1)
+        bookies.call("tests.servers.ledgers:delete", ledger.ledger_id)
+        wait_until(lambda: not has_all(live, ledger, 0, 1), 40)
+        assert list(live.entry_ids(ledger.ledger_id)) == [0, 1]
 
 
 def fresh_outcome(store: Store, ledger: int) -> bytes | str:

@@ -114,8 +114,15 @@ class LiveChanges:
 
 
 def has_all(source: EntrySource, ledger: Ledger, first: int, last: int) -> bool:
-    """Return True if a source has all the entries in [first, last] that it should have."""
-    placed, present = placement(ledger, source), source.entry_ids(ledger.ledger_id, first, last)
+    """Return True if a source has all the entries in [first, last] that it should have.
+
+    Running bookies are asked for each entry, because the metadata with the ids may be older than a deletion.
+    """
+    placed, ledger_id = placement(ledger, source), ledger.ledger_id
+    if source.sees_open_ledgers:
+        present: Iterator[int] = (entry.entry_id for entry in source.read_many(ledger_id, first, last))
+    else:
+        present = iter(source.entry_ids(ledger_id, first, last))
     return sum(placed.count(entry_id, entry_id) for entry_id in present) == placed.count(first, last)
 
 
