@@ -19,11 +19,12 @@ from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, Place, places, ranges
+from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, Place, ranges
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, matching_entries
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.entries.filters import EntryFilter, FilterCounts, parse_filter
+from pulsar_meta.jobs.entries.sought_entries import places
 from pulsar_meta.jobs.seek.questions import parse_index
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper
