@@ -30,7 +30,7 @@ from pulsar_meta.entries.locations import (
 
 
 class CompletedLocations(LocationIndex):
-    """An index with the locations that it lacks, which are used instead of its own."""
+    """An index together with locations that it lacks, which come first if both have an entry."""
 
     def __init__(self, index: LocationIndex, lacking: TableLocations) -> None:
         self._index, self._lacking = index, lacking

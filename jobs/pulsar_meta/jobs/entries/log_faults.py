@@ -1,6 +1,6 @@
 """Count the faults of entries that one missing or damaged entry log explains.
 
-The log is one fault that counts its entries and ledgers. A few entries of a log are printed one by one.
+The log is one fault that counts its entries and ledgers. A few damaged entries are printed one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pulsar_meta.jobs.topics.completeness import MissingLog, missing_logs
 
 # The layers of faults that a log without its entries causes.
 _CAUSED: Final[tuple[Layer, ...]] = ("record", "copy")
-# So many entries of a log are printed one by one.
+# The faults of a log with at most this many damaged entries are printed one by one.
 _FEW: Final = 4
 
 
