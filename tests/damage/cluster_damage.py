@@ -55,8 +55,8 @@ def schema_gone(patient: Patient) -> None:
         patient.expect("orphan-ledger", where, owner.ledger_id, Severity.NOTE)
 
 
-def schema_of_a_data_ledger(patient: Patient) -> None:
-    """Let a schema's record refer to a topic's data ledger."""
+def claimed_schema(patient: Patient) -> str:
+    """Return the path of a schema that no other damage has."""
     path = patient.rng.choice(
         sorted(
             path
@@ -65,6 +65,12 @@ def schema_of_a_data_ledger(patient: Patient) -> None:
         )
     )
     patient.claim(path)
+    return path
+
+
+def schema_of_a_data_ledger(patient: Patient) -> None:
+    """Let a schema's record refer to a topic's data ledger."""
+    path = claimed_schema(patient)
     topic = patient.choose(has_data)
     ledger_id = counted(topic)[0]
     [owner] = named_by(patient.store.values[path], None, lambda path, why: None)
@@ -79,14 +85,7 @@ def schema_of_a_data_ledger(patient: Patient) -> None:
 
 def schema_list_differs(patient: Patient) -> None:
     """Let the newest version of a schema differ from the end of its list."""
-    path = patient.rng.choice(
-        sorted(
-            path
-            for path, record in patient.store.values.items()
-            if record.value and path.startswith("/schemas/public/") and "__" not in path
-        )
-    )
-    patient.claim(path)
+    path = claimed_schema(patient)
     locator = parse_message(SchemaLocator, patient.store.values[path].value)
     match patient.rng.randrange(4):
         case 0:

@@ -8,7 +8,6 @@ Source: apache/bookkeeper bookie/storage/ldb/SingleDirectoryDbLedgerStorage.java
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -49,10 +48,11 @@ class CompletedLocations(LocationIndex):
         indexed, lacking = (each.ledger(ledger_id, first, last) for each in (self._index, self._lacking))
         if not lacking.entry_ids:
             return indexed
-        places = dict(zip(indexed.entry_ids, indexed.locations, strict=True))
-        places |= dict(zip(lacking.entry_ids, lacking.locations, strict=True))
-        entry_ids = array("q", sorted(places))
-        return LedgerLocations(ledger_id, entry_ids, array("q", map(places.__getitem__, entry_ids)))
+        both = LedgerLocations(
+            ledger_id, lacking.entry_ids + indexed.entry_ids, lacking.locations + indexed.locations
+        )
+        _, first_rows = np.unique(np.frombuffer(both.entry_ids, np.int64), return_index=True)
+        return both.rows(first_rows)
 
     def close(self) -> None:
         """Close files. Can be called twice."""

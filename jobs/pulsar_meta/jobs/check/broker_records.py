@@ -3,8 +3,8 @@
 Sources: apache/pulsar ResourceLockImpl (revalidate), BrokerRegistryImpl (getAvailableBrokerLookupDataAsync),
 ModularLoadManagerImpl (updateAllBrokerData, getBundleDataOrDefault), LeaderElectionImpl, OwnershipCache,
 BrokerService (handleDynamicConfigurationUpdates), DynamicConfigurationResources, BookieRackAffinityMapping
-(setConf). Those of a registration, the leader, an owner and the configuration were tried on brokers 4.0.7 and
-4.2.4 with a modular load manager. The others were read there.
+(setConf). The effects of a registration, the leader, an owner and the configuration were tried on brokers
+4.0.7 and 4.2.4 with a modular load manager. The other effects were read there.
 """
 
 from __future__ import annotations

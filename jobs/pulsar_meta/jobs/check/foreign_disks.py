@@ -9,6 +9,7 @@ Source: apache/bookkeeper Cookie.java.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -16,7 +17,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie
 from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.sources import JoinedEntries
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Store
 
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
 COOKIES: Final = f"{LEDGERS}/cookies"
@@ -31,15 +32,19 @@ def split_disks(store: Store, source: EntrySource | None) -> tuple[EntrySource |
     """
     if source is None or not source.cookies:
         return source, {}
-    record, known = store.find(INSTANCE_ID), frozenset(store.children(COOKIES))
+    record, names = store.find(INSTANCE_ID), store.children(COOKIES)
     instance = "" if record is None else record.value.decode("utf-8", "replace")
+    stored = {
+        name: _instance_of(cookie.value)
+        for name, cookie in zip(names, store.read_many([f"{COOKIES}/{name}" for name in names]), strict=True)
+        if cookie is not None
+    }
     kept, left_out = list[EntrySource](), dict[str, str]()
     for part in source.parts:
         reasons = {
             bookie: why
             for bookie, cookie in part.cookies.items()
-            if (why := _reason(bookie, _instance_of(cookie), instance, known)) is not None
-            and not _is_same_instance(store.find(f"{COOKIES}/{bookie}"), cookie)
+            if (why := _reason(bookie, _instance_of(cookie), instance, stored)) is not None
         }
         left_out |= reasons
         kept += [] if reasons else [part]
@@ -48,16 +53,13 @@ def split_disks(store: Store, source: EntrySource | None) -> tuple[EntrySource |
     return (JoinedEntries(kept) if kept else None), left_out
 
 
-def _reason(bookie: str, on_disk: str, instance: str, known: frozenset[str]) -> str | None:
-    """Return why the disk of a bookie is not read, None if it is."""
+def _reason(bookie: str, on_disk: str, instance: str, stored: Mapping[str, str]) -> str | None:
+    """Return why a bookie's disk is not read, None if it is; `stored` has the instance ids in its cookies."""
+    if on_disk and on_disk in (instance, stored.get(bookie)):
+        return None
     if on_disk and instance:
-        return None if on_disk == instance else OTHER_CLUSTER
-    return NO_COOKIE if known and bookie not in known else None
-
-
-def _is_same_instance(stored: Versioned | None, on_disk: bytes) -> bool:
-    """Return True if the cookie in the store has the instance id of the one on the disk."""
-    return stored is not None and _instance_of(stored.value) == _instance_of(on_disk) != ""
+        return OTHER_CLUSTER
+    return NO_COOKIE if stored and bookie not in stored else None
 
 
 def _instance_of(cookie: bytes) -> str:
